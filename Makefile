@@ -1,0 +1,79 @@
+# Each target sets up what it needs in .venv from a bare checkout; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_client proxy/mooncake_proxy)
+NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
+STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
+
+.PHONY: help build demo quick test nightly check format proto clean
+
+help:
+	@echo "make demo    serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
+	@echo "make quick   the tests that take under two minutes"
+	@echo "make test    every test that decides a change"
+	@echo "make check   lint, format, types, include purity"
+	@echo "make build   .venv with the package installed editable, native code rebuilt when it changed"
+	@echo "make format  rewrite the sources in the house format"
+	@echo "make proto   generate mooncake_store/v1 from proto/"
+	@echo "make nightly every test, with long property runs"
+	@echo "make clean   remove .venv and build/"
+
+# Python dependencies and the build tools; again whenever pyproject.toml or the set of packages changes.
+$(VENV)/deps.stamp: pyproject.toml $(addsuffix /__init__.py,$(PACKAGES))
+	@$(PYTHON) -c 'import ensurepip, os, sys, sysconfig, venv; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null \
+	    && command -v g++ >/dev/null \
+	    || { echo "A C++ compiler or Python's venv and headers are missing. On Debian: apt-get install g++ python3-venv python3-dev" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q 'scikit-build-core>=1.1,<2' 'nanobind>=3.1,<4' 'cmake>=3.25' ninja
+	$(BIN)/pip install -q --no-build-isolation -e '.[all,dev]'
+	touch $@
+
+# The build directory stays, so this compiles only what changed.
+$(VENV)/native.stamp: $(VENV)/deps.stamp CMakeLists.txt $(NATIVE)
+	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
+	touch $@
+
+build: $(VENV)/native.stamp
+
+demo: build
+	@test -f examples/prefill_decode/__main__.py || { echo "examples/prefill_decode is not part of this checkout" >&2; exit 1; }
+	$(BIN)/python examples/prefill_decode $(if $(TRACE),--trace $(TRACE))
+
+quick: build
+	$(BIN)/python -m pytest -q --hypothesis-profile=quick -m 'not slow and not nightly'
+
+test: quick
+	$(BIN)/python -m pytest -q --hypothesis-profile=standard -m 'slow and not nightly'
+
+nightly: build
+	$(BIN)/python -m pytest -q --hypothesis-profile=nightly
+
+check: build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PACKAGES) tools
+	find native -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	$(BIN)/python tools/check_purity.py
+
+format: build
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	find native -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format -i
+
+# The generator has a venv of its own: it needs an older protobuf than users may have, and what it
+# writes demands at least its own version at run time. So it is pinned low (floors in pyproject.toml).
+.venv-proto/stamp:
+	$(PYTHON) -m venv .venv-proto
+	.venv-proto/bin/pip install -q $(STUB_TOOLS)
+	touch $@
+
+proto: .venv-proto/stamp
+	.venv-proto/bin/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. --grpc_python_out=. \
+	    proto/mooncake_store/v1/*.proto
+
+clean:
+	rm -rf $(VENV) .venv-proto build

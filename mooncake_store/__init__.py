@@ -1,0 +1,19 @@
+"""What master, client and node share: configuration, errors, types, keys, and the native module.
+
+Imports nothing heavy: a node daemon loads this package without numpy, pydantic or grpc.
+"""
+
+from mooncake_store._version import __version__
+
+try:
+    from mooncake_store import _core
+except ModuleNotFoundError as error:
+    if error.name != "mooncake_store._core":
+        raise
+    raise ImportError(
+        f"mooncake_store._core is not built beside {__file__}: "
+        "run `pip install -e .` here, or start Python from another directory",
+        name="mooncake_store._core",
+    ) from error
+
+__all__ = ["__version__", "_core"]

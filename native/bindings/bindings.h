@@ -1,0 +1,5 @@
+// The list of everything that _core exposes: `void bind_<class>(nanobind::module_& module);` for each file
+// of this folder, called by module.cc. Owns no behaviour. Nothing outside native/bindings may know Python.
+#pragma once
+
+#include <nanobind/nanobind.h>

@@ -1,0 +1,9 @@
+// The module _core: calls every bind function of bindings.h. Holds nothing else.
+#include "bindings/bindings.h"
+
+NB_MODULE(_core, module) {
+    module.doc() = "Native core of mooncake_store.";
+    module.def(
+        "version", [] { return MOONCAKE_VERSION; },
+        "Version of the distribution this module was built from.");
+}

@@ -1,0 +1,11 @@
+"""Hypothesis profiles; `--hypothesis-profile=NAME` picks one, `standard` is the default."""
+
+from hypothesis import HealthCheck, settings
+
+# Deadlines are off everywhere: wall-clock time decides nothing here. The first two profiles draw the same
+# examples each time, so that a change is judged by what it changed; nightly draws new ones.
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+settings.register_profile("quick", max_examples=30, stateful_step_count=30, derandomize=True, **_COMMON)
+settings.register_profile("standard", max_examples=100, stateful_step_count=50, derandomize=True, **_COMMON)
+settings.register_profile("nightly", max_examples=2000, stateful_step_count=100, **_COMMON)
+settings.load_profile("standard")
