@@ -1,0 +1,101 @@
+#include "wire/control.h"
+
+namespace mooncake::wire {
+
+namespace {
+
+template <class T>
+std::vector<T> counted(Reader& reader, std::size_t count, std::size_t max) {
+    if (count > max) reader.fail();
+    const Bytes bytes = reader.bytes(reader.ok() ? count * sizeof(T) : 0);
+    std::vector<T> values(bytes.size() / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+}
+
+template <class T>
+void put_all(std::span<const T> values, Writer& writer) {
+    writer.bytes({reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()});
+}
+
+// u64 number, u32 count, u32 zero, u64 ids: the shape that retire, its answer and the report's answer share.
+void encode_numbered_ids(std::uint64_t number, std::span<const std::uint64_t> ids, Writer& writer) {
+    writer.put(number);
+    writer.put(static_cast<std::uint32_t>(ids.size()));
+    writer.put(std::uint32_t{0});
+    put_all(ids, writer);
+}
+
+struct NumberedIds {
+    std::uint64_t number = 0;
+    std::vector<std::uint64_t> ids;
+};
+
+std::optional<NumberedIds> parse_numbered_ids(Bytes body) {
+    Reader reader(body);
+    NumberedIds message;
+    message.number = reader.get<std::uint64_t>();
+    const auto count = reader.get<std::uint32_t>();
+    reader.get<std::uint32_t>();
+    message.ids = counted<std::uint64_t>(reader, count, kReplicaIdsMax);
+    if (!reader.finished()) return std::nullopt;
+    return message;
+}
+
+}  // namespace
+
+void encode_retire(std::uint64_t command_id, std::span<const ReplicaId> replicas, Writer& writer) {
+    encode_numbered_ids(command_id, replicas, writer);
+}
+
+std::optional<Retire> parse_retire(Bytes body) {
+    auto message = parse_numbered_ids(body);
+    if (!message) return std::nullopt;
+    return Retire{message->number, std::move(message->ids)};
+}
+
+void encode_retire_reply(std::uint64_t command_id, std::span<const ReplicaId> freed, Writer& writer) {
+    encode_numbered_ids(command_id, freed, writer);
+}
+
+std::optional<RetireReply> parse_retire_reply(Bytes body) {
+    auto message = parse_numbered_ids(body);
+    if (!message) return std::nullopt;
+    return RetireReply{message->number, std::move(message->ids)};
+}
+
+void encode_report(const Prefix& prefix, std::uint64_t last_command_id,
+                   std::span<const SegmentReport> segments, std::span<const ReplicaId> freed,
+                   Writer& writer) {
+    encode_prefix(prefix, {}, writer);
+    writer.put(last_command_id);
+    writer.put(static_cast<std::uint32_t>(segments.size()));
+    writer.put(static_cast<std::uint32_t>(freed.size()));
+    put_all(segments, writer);
+    put_all(freed, writer);
+}
+
+std::optional<Report> parse_report(Bytes body) {
+    Reader reader(body);
+    Report message;
+    message.request = parse_prefix(reader);
+    message.last_command_id = reader.get<std::uint64_t>();
+    const auto segments = reader.get<std::uint32_t>();
+    const auto freed = reader.get<std::uint32_t>();
+    message.segments = counted<SegmentReport>(reader, segments, kSegmentsAMountMax);
+    message.freed = counted<ReplicaId>(reader, freed, kReplicaIdsMax);
+    if (!reader.finished()) return std::nullopt;
+    return message;
+}
+
+void encode_report_reply(std::uint64_t settled_id, std::span<const SegmentId> unknown, Writer& writer) {
+    encode_numbered_ids(settled_id, unknown, writer);
+}
+
+std::optional<ReportReply> parse_report_reply(Bytes body) {
+    auto message = parse_numbered_ids(body);
+    if (!message) return std::nullopt;
+    return ReportReply{message->number, std::move(message->ids)};
+}
+
+}  // namespace mooncake::wire

@@ -1,0 +1,76 @@
+// Bodies of the frames between the master and a node, on the node's lane connection (role kNode): the
+// master's commands and the node's reports. Every frame's header carries the epoch; a node refuses commands
+// of an older one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "wire/bytes.h"
+#include "wire/ids.h"
+#include "wire/lane.h"
+#include "wire/limits.h"
+
+namespace mooncake::wire {
+
+// retire, master to node: u64 command_id (rises by one a command of this master to this node), u32 count, u32
+// zero, u64 replica_ids. Repeated until answered; ending an id twice, or one never held, is harmless.
+struct Retire {
+    std::uint64_t command_id = 0;
+    std::vector<ReplicaId> replicas;
+};
+void encode_retire(std::uint64_t command_id, std::span<const ReplicaId> replicas, Writer& writer);
+std::optional<Retire> parse_retire(Bytes body);
+
+// Its answer means: none of these is served to a new reader or writer any more. It names those whose range is
+// free by now; the others follow in reports. Ids the node did not hold count as freed.
+struct RetireReply {
+    std::uint64_t command_id = 0;
+    std::vector<ReplicaId> freed;
+};
+void encode_retire_reply(std::uint64_t command_id, std::span<const ReplicaId> freed, Writer& writer);
+std::optional<RetireReply> parse_retire_reply(Bytes body);
+
+// report, node to master: the node's heartbeat (it keeps the node's session alive too), at once when ranges
+// were freed. Freed ids are repeated until a reply came; the master ignores those it knows to be free.
+struct SegmentReport {
+    SegmentId segment = 0;
+    std::uint64_t ready_bytes = 0;      // faulted in; the rest is being prepared
+    std::uint64_t receiving_bytes = 0;  // ranges of writes under way
+    std::uint64_t draining_bytes = 0;   // retired, still referenced
+    std::uint64_t largest_free_bytes = 0;
+    std::uint64_t sealed_count = 0;     // replicas at or below the settled_id last told, and
+    std::uint64_t sealed_checksum = 0;  // the xor of mix64(replica_id) over them
+};
+static_assert(sizeof(SegmentReport) == 56);
+struct Report {
+    Request request;
+    std::uint64_t last_command_id = 0;  // the latest command carried out
+    std::vector<SegmentReport> segments;
+    std::vector<ReplicaId> freed;
+};
+void encode_report(const Prefix& prefix, std::uint64_t last_command_id,
+                   std::span<const SegmentReport> segments, std::span<const ReplicaId> freed, Writer& writer);
+std::optional<Report> parse_report(Bytes body);
+
+// Its answer: no put or task at or below settled_id is unfinished; unknown segments must be mounted again
+// (their ids are named: the master expelled them or is new).
+struct ReportReply {
+    std::uint64_t settled_id = 0;
+    std::vector<SegmentId> unknown_segments;
+};
+void encode_report_reply(std::uint64_t settled_id, std::span<const SegmentId> unknown, Writer& writer);
+std::optional<ReportReply> parse_report_reply(Bytes body);
+
+// A fixed bijective mixer, so that sealed_checksum does not cancel between neighbouring ids.
+constexpr std::uint64_t mix64(std::uint64_t value) {
+    value ^= value >> 30;
+    value *= 0xBF58476D1CE4E5B9ULL;
+    value ^= value >> 27;
+    value *= 0x94D049BB133111EBULL;
+    return value ^ (value >> 31);
+}
+
+}  // namespace mooncake::wire
