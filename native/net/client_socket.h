@@ -1,0 +1,55 @@
+// A blocking framed connection for callers that wait: the client driver's side of the lane and of the data
+// plane. Every wait has a deadline; nothing here spins. Not thread-safe: one owner at a time.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "net/endpoint.h"
+#include "wire/frame.h"
+
+namespace mooncake::net {
+
+enum class IoResult : std::uint8_t { kDone, kWouldBlock, kDeadline, kClosed, kMalformed };
+
+class ClientSocket {
+  public:
+    // Dials and exchanges hello and welcome. nullptr and `why` on failure; status tells a refusal's code.
+    static std::unique_ptr<ClientSocket> connect(const Endpoint& endpoint, const wire::Hello& hello,
+                                                 std::uint64_t deadline_ms, std::string& why,
+                                                 wire::Status& status);
+    ~ClientSocket();
+    ClientSocket(const ClientSocket&) = delete;
+    ClientSocket& operator=(const ClientSocket&) = delete;
+
+    // Whole transfers, until deadline_ms on monotonic_ms(). A target may be written to until the call
+    // returns, never after.
+    IoResult send_all(std::span<iovec> pieces, std::uint64_t deadline_ms);
+    // One frame: header and body; body stays valid until the next receive. Bytes read beyond it are kept for
+    // the next call.
+    IoResult receive_frame(wire::FrameHeader& header, wire::Bytes& body, std::uint64_t deadline_ms);
+    IoResult receive_into(std::span<iovec> targets, std::uint64_t deadline_ms);
+
+    // The same without waiting, for callers that poll several sockets: as much as goes now; `pieces` is
+    // advanced past what was moved. kWouldBlock: poll fd() and call again.
+    IoResult try_send(std::span<iovec>& pieces);
+    IoResult try_receive_frame(wire::FrameHeader& header, wire::Bytes& body);
+    IoResult try_receive_into(std::span<iovec>& targets);
+
+    int fd() const;
+    const wire::Uuid& peer_process() const;
+    std::uint64_t next_request_id();
+    bool is_idle_healthy();  // nothing unread and not closed by the peer: fit to be reused
+    void shutdown();         // any thread: wakes a blocked owner, whose call then answers kClosed
+
+  private:
+    struct State;
+    explicit ClientSocket(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace mooncake::net

@@ -1,0 +1,104 @@
+// A framed connection on an event loop, for servers and for a node's connection to its master: takes frames
+// in, sends frames out, receives and sends payload straight from and into the caller's memory.
+//
+// Owns the socket and the bounds on what a peer may do to us; knows the frame's header, not what any verb
+// means.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "net/event_loop.h"
+#include "wire/frame.h"
+
+namespace mooncake::net {
+
+struct ConnectionLimits {
+    std::size_t body_bytes_max = wire::kBodyBytesMax;
+    std::uint64_t hello_timeout_ms = 5'000;   // from accept to the first whole frame
+    std::uint64_t frame_timeout_ms = 10'000;  // from a frame's first byte to its last, payload excluded
+    std::uint64_t payload_stall_ms = 10'000;  // receiving payload without progress
+    std::uint64_t send_stall_ms = 10'000;     // sending without progress: the connection ends
+    std::size_t outgoing_bytes_max =
+        64u << 20;  // heads and owned bodies queued; beyond it we stop reading the peer
+};
+
+class Connection;
+
+// One a connection; on_* are called on the connection's loop. After on_close nothing is called any more.
+class ConnectionHandler {
+  public:
+    virtual ~ConnectionHandler() = default;
+    // `body` is valid during the call. May call receive_payload, send, close.
+    virtual void on_frame(Connection& connection, const wire::FrameHeader& header, wire::Bytes body) = 0;
+    virtual void on_close(Connection& connection, std::string_view reason) = 0;
+};
+
+// A frame to send: `head` is owned; `payload` points to memory that must stay valid and unchanged until
+// `sent` is called, exactly once, with true (all bytes are in the kernel) or false (the connection ended
+// first).
+struct Outgoing {
+    wire::Buffer head;
+    std::vector<iovec> payload;
+    std::function<void(bool)> sent;
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+  public:
+    virtual ~Connection() = default;
+
+    // Any thread, in order. After the end of the connection the frame is dropped (and `sent(false)` called).
+    virtual void send(wire::Buffer frame) = 0;
+    virtual void send(Outgoing frame) = 0;
+
+    // Loop thread, from on_frame: the next bytes of the stream fill `targets` in order (a null iov_base
+    // discards that many bytes); `done(true)` when the last byte is there, `done(false)` if the connection
+    // ended first, in which case the targets are not written to any more. No frame is read before that.
+    virtual void receive_payload(std::vector<iovec> targets, std::function<void(bool)> done) = 0;
+
+    // Any thread. What is queued is dropped unless `after_sending`.
+    virtual void close(std::string reason, bool after_sending = false) = 0;
+
+    virtual EventLoop& loop() = 0;
+    virtual std::string peer() const = 0;  // "10.0.0.7:41234"
+    virtual std::uint64_t id() const = 0;  // unique in the process
+};
+
+using HandlerFactory = std::function<std::unique_ptr<ConnectionHandler>()>;
+
+// Listens on host:port (port 0: any; "::" also takes IPv4) and gives each accepted connection to a loop,
+// round robin. Raises std::system_error naming host and port when it cannot bind. At most `connections_max`;
+// more are closed at once.
+class Server {
+  public:
+    struct Options {
+        std::string host = "0.0.0.0";
+        std::uint16_t port = 0;
+        int backlog = 4096;
+        std::size_t connections_max = 16'384;
+        ConnectionLimits limits;
+    };
+    Server(LoopThreads& loops, Options options, HandlerFactory factory);
+    ~Server();
+    void stop();  // stops listening and ends every connection; returns when on_close has been called for all
+    std::uint16_t port() const;
+    std::size_t connection_count() const;
+
+  private:
+    struct State;
+    std::shared_ptr<State> state_;
+};
+
+// Dials host:port without blocking. `connected` is called once on the loop: with the connection (its handler
+// is already in place; it says hello itself) or with nullptr and why.
+void connect(EventLoop& loop, const std::string& host, std::uint16_t port, std::uint64_t timeout_ms,
+             const ConnectionLimits& limits, std::unique_ptr<ConnectionHandler> handler,
+             std::function<void(std::shared_ptr<Connection>, std::string)> connected);
+
+}  // namespace mooncake::net

@@ -1,0 +1,26 @@
+// Finds a master's lane from its gRPC address with one unary call, MasterService.Discover, spoken over a
+// plain socket: a node imports no gRPC, and an engine whose Python is busy still finds a restarted master.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "net/endpoint.h"
+#include "wire/ids.h"
+
+namespace mooncake::net {
+
+struct Discovery {
+    bool found = false;
+    Endpoint lane;
+    std::uint64_t epoch = 0;
+    wire::Uuid master{};
+    std::string software;  // the master's version
+    std::string why;       // when not found: what happened, naming the address
+};
+
+// Blocks at most timeout_ms. An advertised lane host of "" or "0.0.0.0" or "::" means the host that was
+// asked.
+Discovery discover(const Endpoint& master, std::uint64_t timeout_ms);
+
+}  // namespace mooncake::net
