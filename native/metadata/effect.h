@@ -1,0 +1,27 @@
+// What the state machine wants done: the only way it acts on the world. The driver (native/master) carries
+// effects out.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "wire/ids.h"
+
+namespace mooncake::metadata {
+
+struct Effect {
+    enum class Kind : std::uint8_t {
+        kRetire,      // tell the segment's node to end this replica, until it confirms
+        kExpel,       // the segment left the pool: drop its retire queue and end its node's waiting
+        kEndSession,  // the session is gone: forget its connections
+        kMounted,  // the segment is in the pool (session = its owner): bind it to the connection that asked
+        kSpaceReturned  // bytes came back on the segment: parked puts may go on
+    };
+    Kind kind = Kind::kRetire;
+    wire::SegmentId segment = 0;
+    wire::ReplicaId replica = 0;
+    wire::SessionId session = 0;
+};
+using Effects = std::vector<Effect>;
+
+}  // namespace mooncake::metadata

@@ -1,0 +1,71 @@
+// The metadata state machine: sessions, segments, objects, replicas, leases, capacity, eviction.
+//
+// Pure: commands in, answers and effects out. No IO, clock, thread, randomness or byte ranges; `now_ms` is an
+// argument (the master's bounded monotonic clock) and ids and random choices come from the seed. One caller
+// at a time: the native master puts one lock round it. Answers are packed bytes (wire/lane.h), the same for
+// the lane and for gRPC.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "metadata/command.h"
+#include "metadata/effect.h"
+#include "metadata/options.h"
+#include "wire/control.h"
+#include "wire/frame.h"
+
+namespace mooncake::metadata {
+
+class Metadata {
+  public:
+    Metadata(const Options& options, std::uint64_t epoch, const wire::Uuid& master, std::uint64_t seed);
+    ~Metadata();
+    Metadata(const Metadata&) = delete;
+    Metadata& operator=(const Metadata&) = delete;
+
+    // Parses and checks a packed request; needs no lock and no object. A malformed body gives a command that
+    // is done, with status MALFORMED. Verbs: open_session ... stats, and report; not hello, retire, read,
+    // write, ping.
+    static Command command(wire::Verb verb, wire::Bytes body);
+
+    // Goes on with a command, at most keys_a_step_max keys. True: done, or it waits for space; false: call
+    // again (the lock may be released in between). Effects are appended.
+    bool step(Command& command, std::uint64_t now_ms, Effects& effects);
+    // Answers NO_AVAILABLE_HANDLE for the keys that still wait for space; the command is done afterwards.
+    void refuse_waiting(Command& command, std::uint64_t now_ms);
+
+    // What the driver sees of connections: a session none of whose connections is open any more is detached;
+    // from session_grace_ms on its unfinished puts are gone. Sessions that never attached (gRPC) live by
+    // heartbeats alone.
+    void session_attached(wire::SessionId session, std::uint64_t now_ms);
+    void session_detached(wire::SessionId session, std::uint64_t now_ms);
+
+    // A node confirmed a retire; `freed` of them have given their range back.
+    void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
+
+    // A bounded step of what time brings: expired sessions, expelled segments' objects, reaped puts, ended
+    // TTLs and pins, eviction at the high watermark. True: nothing is left to do now; false: call again soon.
+    bool tick(std::uint64_t now_ms, Effects& effects);
+
+    std::uint64_t epoch() const;
+    const wire::Uuid& master() const;
+    // Ids at or below it belong to no unfinished put.
+    std::uint64_t settled_id() const;
+
+    // Counters and gauges by name (units in the name), for stats and /metrics; exact.
+    std::vector<std::pair<std::string, std::uint64_t>> stats() const;
+
+    // Aborts with what is wrong. Called after every step of every test.
+    void check_invariants() const;
+    // The last events that touched a key or segment, oldest first, for a test that failed (bounded journal).
+    std::string story(std::string_view key) const;
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace mooncake::metadata

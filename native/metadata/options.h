@@ -1,0 +1,33 @@
+// The state machine's settings, typed and with their defaults (DESIGN's names); read once, at construction.
+#pragma once
+
+#include <cstdint>
+
+namespace mooncake::metadata {
+
+enum class AllocationStrategy : std::uint8_t { kRandom, kFreeRatioFirst, kLocalFirst };
+
+struct Options {
+    std::uint64_t client_ttl_ms = 10'000;    // a session without a heartbeat this long is expired
+    std::uint64_t session_grace_ms = 1'000;  // a session without a connection this long loses unfinished puts
+    std::uint32_t heartbeat_interval_ms = 1'000;  // told to clients
+    std::uint64_t lease_ttl_ms = 10'000;          // default_kv_lease_ttl
+    std::uint64_t exists_hold_ms = 2'000;
+    std::uint64_t put_start_discard_ms = 30'000;   // an unfinished put may be replaced after this long
+    std::uint64_t put_start_release_ms = 600'000;  // and is reaped after this long
+    std::uint64_t soft_pin_ms = 1'800'000;
+    std::uint64_t soft_pin_max_ms = 86'400'000;
+    bool evict_soft_pinned = true;
+    double eviction_high_watermark_ratio = 0.90;
+    double eviction_ratio = 0.05;
+    AllocationStrategy allocation = AllocationStrategy::kRandom;
+    std::uint64_t max_keys = 10'000'000;
+    std::uint64_t max_metadata_bytes = std::uint64_t{4} << 30;
+    std::uint32_t replay_window = 1'024;        // requests a session
+    std::uint64_t replay_bytes_max = 4u << 20;  // of remembered answers a session
+    std::uint32_t sessions_max = 65'536;
+    std::uint32_t segments_max = 16'384;
+    std::uint32_t keys_a_step_max = 1'000;  // keys handled under one hold of the lock
+};
+
+}  // namespace mooncake::metadata
