@@ -6,7 +6,7 @@ Imports nothing heavy: a node daemon loads this package without numpy, pydantic 
 from mooncake_store._version import __version__
 
 try:
-    from mooncake_store import _core
+    import mooncake_store._core as _core
 except ModuleNotFoundError as error:
     if error.name != "mooncake_store._core":
         raise

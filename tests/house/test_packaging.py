@@ -1,0 +1,78 @@
+"""A user's installation: from the source distribution, in a fresh environment, used elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))
+    }
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_source_distribution_installs_and_runs_elsewhere(tmp_path: Path) -> None:
+    build = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    run(sys.executable, "-c", build, tmp_path, cwd=ROOT)
+    (archive,) = tmp_path.glob("mooncake_store-*.tar.gz")
+    with tarfile.open(archive) as sdist:
+        names = {name.split("/", 1)[1] for name in sdist.getnames() if "/" in name}
+    assert {"CMakeLists.txt", "LICENSE", "README.md", "native/bindings/module.cc"} <= names
+    assert not [name for name in names if re.match(r"\.venv|\.ci|build/|.*\.so$", name)]
+
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", archive, cwd=tmp_path)
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    show = "import mooncake_store as m; print(m.__version__, m._core.version(), m.__path__[0])"
+    version, native, location = run(python, "-c", show, cwd=elsewhere).split()
+    assert version == native
+    installed = Path(location)
+    assert installed.is_relative_to(tmp_path / "venv")
+    assert {"py.typed", "_core.pyi", "_version.py"} <= {path.name for path in installed.iterdir()}
+
+    top_level = {path.name for path in installed.parent.iterdir()}
+    assert top_level.isdisjoint({"tests", "tools", "native", "examples", "benchmarks", "proto"})
+    if (ROOT / "client" / "mooncake_client").is_dir():
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+        assert example is not None
+        run(python, "-W", "error", "-c", example.group(1), cwd=elsewhere)
+
+
+def test_checkout_without_the_native_module_says_so_in_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import mooncake_store"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1
+    assert last.startswith("ImportError: mooncake_store._core is not built")
+    assert "pip install -e ." in last
