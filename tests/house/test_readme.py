@@ -1,0 +1,35 @@
+"""What README shows runs as it stands there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def python_example() -> str:
+    """The first Python block of README; tests/house/test_packaging.py runs it too."""
+    match = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert match is not None
+    return match.group(1)
+
+
+STORE = ROOT / "client" / "mooncake_client" / "__init__.py"
+
+
+@pytest.mark.skipif(not STORE.exists() or "Store" not in STORE.read_text(), reason="there is no Store yet")
+def test_example_runs_where_a_newcomer_pastes_it(tmp_path: Path) -> None:
+    for directory in (tmp_path, ROOT):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", python_example()],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
