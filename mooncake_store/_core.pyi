@@ -1,4 +1,241 @@
 """Native core of mooncake_store, built from native/bindings/."""
 
+from collections.abc import Sequence
+from typing import TypedDict
+
 def version() -> str:
     """Version of the distribution this module was built from."""
+
+# ---- wire messages: the bodies of proto/FRAMES.md, packed and unpacked by the one parser (native/wire/) ----
+#
+# encode_* raise ValueError for what no frame can carry (a list above its limit, a uuid of other than 16
+# bytes); parse_* for bytes that do not parse. Keys are bytes; one that is too long is packed cut, just above
+# the limit, and the state machine answers INVALID_KEY for it alone. Statuses are numbers
+# (mooncake_store.status). Names of segments, hosts and sessions that are not UTF-8 come out with U+FFFD.
+
+class FrameHeader(TypedDict):
+    body_bytes: int
+    verb: int
+    flags: int
+    status: int
+    request_id: int
+    epoch: int
+
+class Hello(TypedDict):
+    version_min: int
+    version_max: int
+    role: int
+    auth_kind: int
+    process: bytes
+    auth: bytes
+    software: str
+    tenant: str
+
+class Welcome(TypedDict):
+    version: int
+    process: bytes
+    software: str
+
+class Request(TypedDict):
+    session: int
+    sequence: int
+    flags: int
+    avoid: list[int]
+
+class OpenSession(TypedDict):
+    process: bytes
+    name: str
+    host_id: str
+    tenant: str
+
+class OpenSessionReply(TypedDict):
+    session: int
+    epoch: int
+    master: bytes
+    client_ttl_ms: int
+    heartbeat_interval_ms: int
+    lease_ttl_ms: int
+    exists_hold_ms: int
+
+class SegmentDescription(TypedDict):
+    tier: int
+    capacity_bytes: int
+    incarnation: bytes
+    name: str
+    host_id: str
+    endpoints: list[str]
+
+class SegmentInfo(SegmentDescription):
+    status: int
+    segment: int
+    owner: int
+    charged_bytes: int
+    retiring_bytes: int
+    replica_count: int
+
+class Mount(Request):
+    known_epoch: int
+    known_master: bytes
+    segments: list[SegmentDescription]
+
+class SegmentIds(Request):
+    ids: list[int]
+
+class KeysRequest(Request):
+    keys: list[bytes]
+
+class PutStart(Request):
+    keys: list[bytes]
+    sizes: list[int]
+    parents: list[int]
+    replica_count: int
+    put_flags: int
+    preferred: list[str]
+    soft_pin_ms: int
+    ttl_ms: int
+
+class PutEnd(Request):
+    items: list[tuple[int, list[tuple[int, int]]]]
+
+class PutRevoke(Request):
+    put_ids: list[int]
+
+class List(Request):
+    cursor: int
+    limit: int
+    key_prefix: bytes
+
+class SegmentReport(TypedDict):
+    segment: int
+    ready_bytes: int
+    receiving_bytes: int
+    draining_bytes: int
+    largest_free_bytes: int
+    sealed_count: int
+    sealed_checksum: int
+
+class Report(Request):
+    last_command_id: int
+    segments: list[SegmentReport]
+    freed: list[int]
+
+def verb_numbers() -> dict[str, int]:
+    """Every verb's number by name: {"exists": 10, ...}."""
+
+def encode_frame(
+    verb: int, body: bytes, request_id: int = 0, flags: int = 0, status: int = 0, epoch: int = 0
+) -> bytes:
+    """A whole frame: 24 bytes of header, then `body`."""
+
+def parse_frame_header(header: bytes) -> FrameHeader: ...
+def encode_hello(
+    role: int,
+    process: bytes,
+    tenant: str = "",
+    software: str = "",
+    auth: bytes = b"",
+    auth_kind: int = 0,
+    version_min: int = 1,
+    version_max: int = 1,
+) -> bytes: ...
+def parse_hello(body: bytes) -> Hello: ...
+def encode_welcome(version: int, process: bytes, software: str) -> bytes: ...
+def parse_welcome(body: bytes) -> Welcome: ...
+def encode_prefix(session: int, sequence: int = 0, flags: int = 0, avoid: Sequence[int] = ...) -> bytes:
+    """The body of heartbeat (avoid = segments found unreachable), close_session and stats."""
+
+def parse_prefix(body: bytes) -> Request: ...
+def encode_open_session(process: bytes, name: str, host_id: str, tenant: str) -> bytes: ...
+def parse_open_session(body: bytes) -> OpenSession: ...
+def encode_open_session_reply(
+    session: int,
+    epoch: int,
+    master: bytes,
+    client_ttl_ms: int,
+    heartbeat_interval_ms: int,
+    lease_ttl_ms: int,
+    exists_hold_ms: int,
+) -> bytes: ...
+def parse_open_session_reply(body: bytes) -> OpenSessionReply: ...
+def encode_mount(
+    session: int,
+    sequence: int,
+    known_epoch: int,
+    known_master: bytes,
+    segments: Sequence[SegmentDescription],
+) -> bytes: ...
+def parse_mount(body: bytes) -> Mount: ...
+def encode_mount_reply(answers: Sequence[tuple[int, int]]) -> bytes:
+    """answers: (status, segment id)."""
+
+def parse_mount_reply(body: bytes) -> list[tuple[int, int]]: ...
+def encode_segment_ids(session: int, segments: Sequence[int], sequence: int = 0) -> bytes:
+    """The body of unmount and of segments (none = all)."""
+
+def parse_segment_ids(body: bytes) -> SegmentIds: ...
+def encode_segments_reply(segments: Sequence[SegmentInfo]) -> bytes: ...
+def parse_segments_reply(body: bytes) -> list[SegmentInfo]: ...
+def encode_keys_request(
+    session: int, keys: Sequence[bytes], sequence: int = 0, flags: int = 0, avoid: Sequence[int] = ...
+) -> bytes:
+    """The body of exists, match_prefix, lookup, remove, touch and release."""
+
+def parse_keys_request(body: bytes) -> KeysRequest: ...
+def encode_statuses(statuses: Sequence[int]) -> bytes: ...
+def parse_statuses(body: bytes) -> list[int]:
+    """The answer of exists, remove, touch, release, put_end, put_revoke and unmount."""
+
+def encode_match_prefix_reply(length: int, miss: int) -> bytes: ...
+def parse_match_prefix_reply(body: bytes) -> tuple[int, int]:
+    """(keys present before the first miss, why the next one is missing)."""
+
+def encode_lookup_reply(items: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int]]]]) -> bytes: ...
+def parse_lookup_reply(body: bytes) -> list[tuple[int, int, int, int, list[tuple[int, int]]]]:
+    """(status, put_id, size, lease_ms, [(replica, segment)]) a key."""
+
+def encode_put_start(
+    session: int,
+    sequence: int,
+    keys: Sequence[bytes],
+    sizes: Sequence[int],
+    parents: Sequence[int] = ...,
+    replica_count: int = 1,
+    flags: int = 0,
+    preferred: Sequence[str] = ...,
+    soft_pin_ms: int = 0,
+    ttl_ms: int = 0,
+    avoid: Sequence[int] = ...,
+) -> bytes:
+    """flags: 1 hard pin, 2 soft pin, 4 upsert, 8 prefer segments on the session's host."""
+
+def parse_put_start(body: bytes) -> PutStart: ...
+def encode_put_start_reply(items: Sequence[tuple[int, int, Sequence[tuple[int, int]]]]) -> bytes: ...
+def parse_put_start_reply(body: bytes) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """(status, put_id, [(replica, segment)]) a key."""
+
+def encode_put_end(
+    session: int, sequence: int, items: Sequence[tuple[int, Sequence[tuple[int, int]]]]
+) -> bytes:
+    """items: (put_id, [(replica, status)])."""
+
+def parse_put_end(body: bytes) -> PutEnd: ...
+def encode_put_revoke(session: int, sequence: int, put_ids: Sequence[int]) -> bytes: ...
+def parse_put_revoke(body: bytes) -> PutRevoke: ...
+def encode_list(session: int, cursor: int = 0, limit: int = 0, key_prefix: bytes = b"") -> bytes: ...
+def parse_list(body: bytes) -> List: ...
+def encode_list_reply(cursor: int, objects: Sequence[tuple[bytes, int, int, int, int]]) -> bytes: ...
+def parse_list_reply(body: bytes) -> tuple[int, list[tuple[bytes, int, int, int, int]]]:
+    """(next cursor, [(key, size, put_id, replica count, put flags)])."""
+
+def encode_stats_reply(stats: dict[str, int]) -> bytes: ...
+def parse_stats_reply(body: bytes) -> dict[str, int]: ...
+def encode_retire(command_id: int, replicas: Sequence[int]) -> bytes: ...
+def parse_retire(body: bytes) -> tuple[int, list[int]]: ...
+def encode_retire_reply(command_id: int, freed: Sequence[int]) -> bytes: ...
+def parse_retire_reply(body: bytes) -> tuple[int, list[int]]: ...
+def encode_report(
+    session: int, last_command_id: int, segments: Sequence[SegmentReport], freed: Sequence[int]
+) -> bytes: ...
+def parse_report(body: bytes) -> Report: ...
+def encode_report_reply(settled_id: int, unknown_segments: Sequence[int]) -> bytes: ...
+def parse_report_reply(body: bytes) -> tuple[int, list[int]]: ...

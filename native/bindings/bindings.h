@@ -3,3 +3,10 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+
+namespace mooncake::bindings {
+
+void bind_wire_messages(nanobind::module_& module);
+void bind_wire_object_messages(nanobind::module_& module);
+
+}  // namespace mooncake::bindings

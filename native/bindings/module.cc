@@ -6,4 +6,6 @@ NB_MODULE(_core, module) {
     module.def(
         "version", [] { return MOONCAKE_VERSION; },
         "Version of the distribution this module was built from.");
+    mooncake::bindings::bind_wire_messages(module);
+    mooncake::bindings::bind_wire_object_messages(module);
 }

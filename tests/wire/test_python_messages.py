@@ -1,0 +1,194 @@
+"""Messages packed from Python unpack to the same, and bad input is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooncake_store import _core
+
+UUID = bytes(range(16))
+SEGMENT: dict[str, Any] = {
+    "tier": 1,
+    "capacity_bytes": 1 << 30,
+    "incarnation": UUID,
+    "name": "node-a/0",
+    "host_id": "host-a",
+    "endpoints": ["tcp://10.0.0.7:41234", "shm:///run/a"],
+}
+INFO = {
+    **SEGMENT,
+    "status": 0,
+    "segment": 7,
+    "owner": 3,
+    "charged_bytes": 64,
+    "retiring_bytes": 0,
+    "replica_count": 1,
+}
+PREFIX = {"session": 5, "sequence": 9, "flags": 1, "avoid": [1, 2]}
+REQUEST = {"session": 5, "sequence": 9, "flags": 0, "avoid": []}
+REPORTED = {
+    "segment": 7,
+    "ready_bytes": 1,
+    "receiving_bytes": 2,
+    "draining_bytes": 3,
+    "largest_free_bytes": 4,
+    "sealed_count": 5,
+    "sealed_checksum": 2**64 - 1,
+}
+
+ROUND_TRIPS: list[tuple[str, dict[str, Any], Any]] = [
+    ("prefix", PREFIX, PREFIX),
+    ("open_session", {"process": UUID, "name": "n", "host_id": "h", "tenant": "t"}, None),
+    (
+        "open_session_reply",
+        {
+            "session": 5,
+            "epoch": 2,
+            "master": UUID,
+            "client_ttl_ms": 10_000,
+            "heartbeat_interval_ms": 1_000,
+            "lease_ttl_ms": 10_000,
+            "exists_hold_ms": 2_000,
+        },
+        None,
+    ),
+    (
+        "mount",
+        {"session": 5, "sequence": 9, "known_epoch": 4, "known_master": UUID, "segments": [SEGMENT]},
+        {**REQUEST, "known_epoch": 4, "known_master": UUID, "segments": [SEGMENT]},
+    ),
+    ("mount_reply", {"answers": [(0, 7), (-600, 0)]}, [(0, 7), (-600, 0)]),
+    ("segment_ids", {"session": 5, "sequence": 9, "segments": [7]}, {**REQUEST, "ids": [7]}),
+    ("segments_reply", {"segments": [INFO]}, [INFO]),
+    ("keys_request", {**PREFIX, "keys": [b"a", b"", b"\xff"]}, {**PREFIX, "keys": [b"a", b"", b"\xff"]}),
+    ("statuses", {"statuses": [0, -704, -2012]}, [0, -704, -2012]),
+    ("match_prefix_reply", {"length": 3, "miss": -704}, (3, -704)),
+    (
+        "lookup_reply",
+        {"items": [(0, 11, 4096, 10_000, [(21, 7), (22, 8)]), (-704, 0, 0, 0, [])]},
+        [(0, 11, 4096, 10_000, [(21, 7), (22, 8)]), (-704, 0, 0, 0, [])],
+    ),
+    (
+        "put_start",
+        {
+            "session": 5,
+            "sequence": 9,
+            "keys": [b"a", b"b"],
+            "sizes": [1, 2**40],
+            "parents": [0, 3],
+            "replica_count": 2,
+            "flags": 6,
+            "preferred": ["node-a/0"],
+            "soft_pin_ms": 1,
+            "ttl_ms": 2,
+            "avoid": [4],
+        },
+        {
+            **REQUEST,
+            "avoid": [4],
+            "keys": [b"a", b"b"],
+            "sizes": [1, 2**40],
+            "parents": [0, 3],
+            "replica_count": 2,
+            "put_flags": 6,
+            "preferred": ["node-a/0"],
+            "soft_pin_ms": 1,
+            "ttl_ms": 2,
+        },
+    ),
+    (
+        "put_start_reply",
+        {"items": [(-705, 0, []), (0, 11, [(21, 7)])]},
+        [(-705, 0, []), (0, 11, [(21, 7)])],
+    ),
+    (
+        "put_end",
+        {"session": 5, "sequence": 9, "items": [(11, [(21, 0), (22, -2002)]), (12, [])]},
+        {**REQUEST, "items": [(11, [(21, 0), (22, -2002)]), (12, [])]},
+    ),
+    ("put_revoke", {"session": 5, "sequence": 9, "put_ids": [11]}, {**REQUEST, "put_ids": [11]}),
+    (
+        "list",
+        {"session": 5, "cursor": 1, "limit": 2, "key_prefix": b"k"},
+        {**REQUEST, "sequence": 0, "cursor": 1, "limit": 2, "key_prefix": b"k"},
+    ),
+    ("list_reply", {"cursor": 3, "objects": [(b"k", 1, 11, 2, 3)]}, (3, [(b"k", 1, 11, 2, 3)])),
+    ("stats_reply", {"stats": {"key_count": 3}}, {"key_count": 3}),
+    ("retire", {"command_id": 1, "replicas": [21]}, (1, [21])),
+    ("retire_reply", {"command_id": 1, "freed": []}, (1, [])),
+    (
+        "report",
+        {"session": 5, "last_command_id": 4, "segments": [REPORTED], "freed": [21]},
+        {**REQUEST, "sequence": 0, "last_command_id": 4, "segments": [REPORTED], "freed": [21]},
+    ),
+    ("report_reply", {"settled_id": 10, "unknown_segments": [7]}, (10, [7])),
+    ("welcome", {"version": 1, "process": UUID, "software": "s"}, None),
+    (
+        "hello",
+        {
+            "role": 2,
+            "process": UUID,
+            "tenant": "t",
+            "software": "s",
+            "auth": b"x",
+            "auth_kind": 1,
+            "version_min": 1,
+            "version_max": 2,
+        },
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "expected"), ROUND_TRIPS, ids=[row[0] for row in ROUND_TRIPS])
+def test_message_unpacks_to_what_was_packed(name: str, fields: dict[str, Any], expected: Any) -> None:
+    body = getattr(_core, f"encode_{name}")(**fields)
+    assert getattr(_core, f"parse_{name}")(body) == (fields if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), [row[:2] for row in ROUND_TRIPS], ids=[r[0] for r in ROUND_TRIPS]
+)
+def test_cut_message_is_malformed(name: str, fields: dict[str, Any]) -> None:
+    body = getattr(_core, f"encode_{name}")(**fields)
+    for length in range(len(body)):
+        with pytest.raises(ValueError, match="malformed"):
+            getattr(_core, f"parse_{name}")(body[:length])
+
+
+def test_frame_header_carries_every_field() -> None:
+    verb = _core.verb_numbers()["lookup"]
+    frame = _core.encode_frame(verb, b"body", request_id=7, flags=1, status=-704, epoch=3)
+    assert _core.parse_frame_header(frame[:24]) == {
+        "body_bytes": 4,
+        "verb": verb,
+        "flags": 1,
+        "status": -704,
+        "request_id": 7,
+        "epoch": 3,
+    }
+    assert frame[24:] == b"body"
+
+
+def test_over_long_key_is_cut_just_above_the_limit_so_that_it_alone_is_refused() -> None:
+    body = _core.encode_keys_request(1, [b"a", b"k" * 70_000, b"b"])
+    assert _core.parse_keys_request(body)["keys"] == [b"a", b"k" * 1025, b"b"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: _core.encode_keys_request(1, [b"k"] * 16_385),
+        lambda: _core.encode_keys_request(1, [], avoid=[1] * 1_025),
+        lambda: _core.encode_open_session(b"short", "n", "h", "t"),
+        lambda: _core.encode_open_session(UUID, "n" * 256, "h", "t"),
+        lambda: _core.encode_put_start(1, 1, [b"a", b"b"], [1]),
+        lambda: _core.encode_put_start(1, 1, [b"a"], [1], parents=[1, 2]),
+        lambda: _core.encode_put_end(1, 1, [(1, [(1, 0)] * 9)]),
+    ],
+)
+def test_what_no_frame_can_carry_is_refused(call: Any) -> None:
+    with pytest.raises(ValueError, match=r"above|16 bytes|put_start takes"):
+        call()
