@@ -1,0 +1,364 @@
+"""The settings of `mooncake_master`, each declared once: flag, type, default, meaning.
+
+Owns names, defaults and checks; must not start anything. Names, types and defaults are Mooncake's where it
+has the setting, so that start scripts keep working; the port differs (50001, the one its users name).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from dataclasses import dataclass
+
+from mooncake_store.endpoints import Endpoint, is_wildcard
+from mooncake_store.errors import InvalidArgument
+from mooncake_store.flags import (
+    GLOG_FLAGS,
+    FlagTable,
+    Kind,
+    check_config,
+    not_built,
+    setting,
+    unmeaning,
+)
+
+DEFAULT_RPC_PORT = 50001
+LANE_THREADS_MAX = 64
+_SIOCGIFADDR = 0x8915  # linux/sockios.h: the IPv4 address of an interface
+
+
+@dataclass(frozen=True)
+class MasterConfig:
+    """Checked settings of one master. Times are in ms, sizes in bytes, ratios 0..1."""
+
+    config_path: str = setting(Kind.TEXT, "", "JSON or YAML file with the same names; flags win over it.")
+    log_level: str = setting(
+        Kind.TEXT, "info", "How much is logged to stderr.", choices=("debug", "info", "warning", "error")
+    )
+
+    rpc_address: str = setting(Kind.HOST, "0.0.0.0", "Address on which gRPC and the lane listen.")
+    rpc_interface: str = setting(
+        Kind.TEXT, "", "Network interface whose IPv4 address is used instead of --rpc_address."
+    )
+    rpc_port: int = setting(Kind.PORT, 0, "Port for gRPC; 0 takes --port.", minimum=0)
+    port: int = setting(
+        Kind.PORT,
+        DEFAULT_RPC_PORT,
+        "Port for gRPC when --rpc_port is not given; 0 takes any free one.",
+        minimum=0,
+    )
+    lane_port: int = setting(
+        Kind.PORT,
+        0,
+        "Port for the binary lane; 0 takes any free one, which clients learn over gRPC.",
+        minimum=0,
+    )
+    lane_threads: int = setting(
+        Kind.INT,
+        0,
+        "Threads that serve the lane; 0 chooses by the number of cores.",
+        minimum=0,
+        maximum=LANE_THREADS_MAX,
+    )
+    advertise_host: str = setting(
+        Kind.HOST, "", "Host that clients and nodes are told to dial; empty: the one they dialled already."
+    )
+    metrics_host: str = setting(Kind.HOST, "0.0.0.0", "Address on which HTTP listens; :: is IPv6 and IPv4.")
+    metrics_port: int = setting(
+        Kind.PORT, 9003, "Port for HTTP (/metrics, /health, ...); 0 takes any.", minimum=0
+    )
+    enable_metric_reporting: bool = setting(Kind.BOOL, True, "Log a summary of the metrics every 10 seconds.")
+
+    client_ttl_ms: int = setting(
+        Kind.DURATION,
+        10_000,
+        "A session or node without a heartbeat for this long is expelled.",
+        flag="client_ttl",
+        unit="s",
+        minimum=1_000,
+    )
+    session_grace_ms: int = setting(
+        Kind.DURATION,
+        1_000,
+        "After its connection ended, a session keeps its unfinished puts this long.",
+        minimum=0,
+    )
+    clock_step_max_ms: int = setting(
+        Kind.DURATION,
+        500,
+        "The clock advances at most this much per reading (each 50 ms): a stalled master expires nobody.",
+        minimum=50,
+    )
+
+    default_kv_lease_ttl_ms: int = setting(
+        Kind.DURATION,
+        10_000,
+        "A lookup asks for this long that the replica is evicted after those nobody asked for.",
+        flag="default_kv_lease_ttl",
+        minimum=0,
+    )
+    exists_hold_ms: int = setting(
+        Kind.DURATION, 2_000, "An exists that hits asks for the same, this long.", minimum=0
+    )
+    default_kv_soft_pin_ttl_ms: int = setting(
+        Kind.DURATION,
+        1_800_000,
+        "How long a soft pin without its own time lasts.",
+        flag="default_kv_soft_pin_ttl",
+        minimum=0,
+    )
+    max_kv_soft_pin_ttl_ms: int = setting(
+        Kind.DURATION,
+        86_400_000,
+        "The longest soft pin that a request may ask for.",
+        flag="max_kv_soft_pin_ttl",
+        minimum=0,
+    )
+    put_start_discard_timeout_ms: int = setting(
+        Kind.DURATION,
+        30_000,
+        "A put that was started and not ended after this long is given up.",
+        flag="put_start_discard_timeout_sec",
+        unit="s",
+        minimum=1_000,
+    )
+    alloc_wait_ms: int = setting(
+        Kind.DURATION,
+        100,
+        "A put waits at most this long for space that is being freed already.",
+        minimum=0,
+        maximum=60_000,
+    )
+    remove_confirm_timeout_ms: int = setting(
+        Kind.DURATION,
+        1_000,
+        "A remove waits at most this long for the node to confirm; after it the retire stays pending.",
+        minimum=0,
+        maximum=600_000,
+    )
+
+    allocation_strategy: str = setting(
+        Kind.TEXT,
+        "random",
+        "How segments are picked for a put.",
+        choices=("random", "free_ratio_first", "local_first"),
+        choices_not_built=("cxl", "ssd_free_ratio_first"),
+    )
+    eviction_high_watermark_ratio: float = setting(
+        Kind.FLOAT,
+        0.90,
+        "Used fraction of the memory above which eviction starts.",
+        minimum=0.01,
+        maximum=1.0,
+    )
+    eviction_ratio: float = setting(
+        Kind.FLOAT, 0.05, "Fraction of the memory that one round of eviction frees.", minimum=0.0, maximum=1.0
+    )
+    allow_evict_soft_pinned_objects: bool = setting(
+        Kind.BOOL, True, "Whether soft-pinned objects may be evicted when nothing else is left."
+    )
+    max_keys: int = setting(
+        Kind.INT,
+        10_000_000,
+        "Most keys the master holds; at the limit it evicts.",
+        minimum=1,
+        maximum=1 << 40,
+    )
+    max_metadata_bytes: int = setting(
+        Kind.SIZE, 4 << 30, "Most memory for metadata; at the limit the master evicts.", minimum=1 << 20
+    )
+    replay_window: int = setting(
+        Kind.INT,
+        1_024,
+        "Requests a session whose repetition is recognised.",
+        unit="requests",
+        minimum=1,
+        maximum=1 << 20,
+    )
+
+    def __post_init__(self) -> None:
+        check_config(self)
+        if is_wildcard(self.advertise_host) and self.advertise_host:
+            raise InvalidArgument(
+                f"advertise_host {self.advertise_host!r} means every interface; name one that others can dial"
+            )
+        if self.max_kv_soft_pin_ttl_ms < self.default_kv_soft_pin_ttl_ms:
+            raise InvalidArgument(
+                f"max_kv_soft_pin_ttl ({self.max_kv_soft_pin_ttl_ms} ms) is less than "
+                f"default_kv_soft_pin_ttl ({self.default_kv_soft_pin_ttl_ms} ms)"
+            )
+        fixed = {"--rpc_port" if self.rpc_port else "--port": self.grpc_port, "--lane_port": self.lane_port}
+        fixed["--metrics_port"] = self.metrics_port
+        by_port: dict[int, str] = {}
+        for flag, port in fixed.items():
+            if port and by_port.setdefault(port, flag) != flag:
+                raise InvalidArgument(
+                    f"{by_port[port]} and {flag} are both {port}; each needs a port of its own"
+                )
+
+    @property
+    def grpc_port(self) -> int:
+        """The port for gRPC: `rpc_port` where it is given, else `port`; 0 is any free one."""
+        return self.rpc_port or self.port
+
+    @property
+    def grpc_port_flag(self) -> str:
+        """The flag to name in messages about that port."""
+        return "--rpc_port" if self.rpc_port else "--port"
+
+    def listen_endpoint(self) -> Endpoint:
+        """Where gRPC listens. Raises InvalidArgument when `rpc_interface` names none with an IPv4 address."""
+        host = interface_address(self.rpc_interface) if self.rpc_interface else self.rpc_address
+        return Endpoint(host or "0.0.0.0", self.grpc_port)
+
+    def lane_thread_count(self) -> int:
+        """Threads for the lane: as set, else one a core, at most 8 (one lock, so more only wait)."""
+        return self.lane_threads or max(1, min(8, len(os.sched_getaffinity(0))))
+
+
+def interface_address(name: str) -> str:
+    """The IPv4 address of a network interface. Raises InvalidArgument naming those that exist."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            request = struct.pack("256s", os.fsencode(name)[:15])
+            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
+        except OSError as error:
+            known = ", ".join(interface for _, interface in socket.if_nameindex())
+            raise InvalidArgument(
+                f"--rpc_interface: {name!r} is no interface with an IPv4 address (there are: {known})"
+            ) from error
+
+
+_ONLY_WITH_HA = "it configures --enable_ha, which is not built yet"
+_ONLY_WITH_SNAPSHOT = "it configures --enable_snapshot, which is not built yet"
+_ONLY_WITH_OFFLOAD = "it configures --enable_offload, which is not built yet"
+_ONLY_WITH_EVENTS = "it configures --enable_kv_events, which is not built yet"
+_ONLY_WITH_TASKS = "it configures copy and move tasks, which are not built yet"
+_NO_METADATA_SERVER = "clients of this store need no metadata server"
+_NO_NOF = "there is no NVMe-oF pool here"
+
+KNOWN_FLAGS = (
+    *not_built(
+        Kind.BOOL,
+        False,
+        *(
+            "enable_cxl",
+            "enable_ha",
+            "enable_kv_events",
+            "enable_multi_tenants",
+            "enable_offload",
+            "enable_oplog",
+        ),
+        *("enable_snapshot", "enable_snapshot_restore", "offload_on_evict", "promotion_on_hit"),
+    ),
+    *not_built(Kind.TEXT, "off", "dynamic_replication_mode"),
+    *not_built(Kind.TEXT, "", "root_fs_dir"),
+    *unmeaning(Kind.INT, 16, "max_threads", note="--lane_threads sets the threads of the lane"),
+    *unmeaning(Kind.INT, 0, "rpc_thread_num", note="--lane_threads sets the threads of the lane"),
+    *unmeaning(Kind.INT, 0, "rpc_conn_timeout_seconds", note="idle connections are bounded by client_ttl"),
+    *unmeaning(Kind.BOOL, True, "rpc_enable_tcp_no_delay", note="TCP_NODELAY is always on"),
+    *unmeaning(
+        Kind.INT, 600, "put_start_release_timeout_sec", note="the node frees a range when its receive ends"
+    ),
+    *unmeaning(Kind.TEXT, "offset", "memory_allocator", note="there is one allocator"),
+    *unmeaning(Kind.BOOL, False, "enable_http_metadata_server", note=_NO_METADATA_SERVER),
+    *unmeaning(Kind.TEXT, "0.0.0.0", "http_metadata_server_host", note=_NO_METADATA_SERVER),
+    *unmeaning(Kind.INT, 8080, "http_metadata_server_port", note=_NO_METADATA_SERVER),
+    *unmeaning(Kind.BOOL, False, "enable_metadata_cleanup_on_timeout", note=_NO_METADATA_SERVER),
+    *unmeaning(Kind.TEXT, "mooncake_cluster", "cluster_id", note=_ONLY_WITH_HA),
+    *unmeaning(Kind.TEXT, "etcd", "ha_backend_type", note=_ONLY_WITH_HA),
+    *unmeaning(Kind.TEXT, "", "etcd_endpoints", "ha_backend_connstring", note=_ONLY_WITH_HA),
+    *unmeaning(Kind.TEXT, "", "pod_name", "pod_namespace", note=_ONLY_WITH_HA),
+    *unmeaning(Kind.INT, 180, "batch_oplog_retry_timeout_sec", note=_ONLY_WITH_HA),
+    *unmeaning(Kind.INT, 1024, "oplog_batch_max_entries", note=_ONLY_WITH_HA),
+    *unmeaning(Kind.INT, 1000, "oplog_poll_interval_ms", note=_ONLY_WITH_HA),
+    *unmeaning(
+        Kind.TEXT, "/dev/dax0.0", "cxl_path", note="it configures --enable_cxl, which is not built yet"
+    ),
+    *unmeaning(Kind.SIZE, 8 << 30, "cxl_size", note="it configures --enable_cxl, which is not built yet"),
+    *unmeaning(
+        Kind.FLOAT, 0.8, "dynamic_replication_admission_qps_threshold", note="there is no replication by heat"
+    ),
+    *unmeaning(
+        Kind.INT, 10, "dynamic_replication_heat_window_seconds", note="there is no replication by heat"
+    ),
+    *unmeaning(
+        Kind.INT, 2, "dynamic_replication_max_memory_replicas", note="there is no replication by heat"
+    ),
+    *unmeaning(Kind.BOOL, True, "enable_disk_eviction", note=_ONLY_WITH_OFFLOAD),
+    *unmeaning(Kind.INT, 2**63 - 1, "global_file_segment_size", note=_ONLY_WITH_OFFLOAD),
+    *unmeaning(Kind.SIZE, 0, "quota_bytes", note=_ONLY_WITH_OFFLOAD),
+    *unmeaning(Kind.FLOAT, 0.5, "offload_cap_ratio", note=_ONLY_WITH_OFFLOAD),
+    *unmeaning(Kind.BOOL, False, "offload_force_evict", note=_ONLY_WITH_OFFLOAD),
+    *unmeaning(Kind.INT, 50_000, "offloading_queue_limit", "promotion_queue_limit", note=_ONLY_WITH_OFFLOAD),
+    *unmeaning(Kind.INT, 2, "promotion_admission_threshold", note=_ONLY_WITH_OFFLOAD),
+    *unmeaning(Kind.INT, 1, "promotion_max_per_heartbeat", note=_ONLY_WITH_OFFLOAD),
+    *unmeaning(
+        Kind.TEXT,
+        "",
+        *(
+            "kv_events_additional_salt",
+            "kv_events_backend_id",
+            "kv_events_bind_endpoint",
+            "kv_events_lora_name",
+        ),
+        "kv_events_model_name",
+        note=_ONLY_WITH_EVENTS,
+    ),
+    *unmeaning(Kind.TEXT, "default", "kv_events_tenant_id", note=_ONLY_WITH_EVENTS),
+    *unmeaning(Kind.INT, 0, "kv_events_block_size", "kv_events_dp_rank", note=_ONLY_WITH_EVENTS),
+    *unmeaning(
+        Kind.BOOL, True, "kv_events_emit_legacy_compat", "kv_events_emit_object_key", note=_ONLY_WITH_EVENTS
+    ),
+    *unmeaning(Kind.INT, 65_536, "kv_events_queue_capacity", note=_ONLY_WITH_EVENTS),
+    *unmeaning(Kind.INT, 10, "max_retry_attempts", note=_ONLY_WITH_TASKS),
+    *unmeaning(
+        Kind.INT,
+        10_000,
+        *("max_total_finished_tasks", "max_total_pending_tasks", "max_total_processing_tasks"),
+        note=_ONLY_WITH_TASKS,
+    ),
+    *unmeaning(
+        Kind.INT, 300, "pending_task_timeout_sec", "processing_task_timeout_sec", note=_ONLY_WITH_TASKS
+    ),
+    *unmeaning(Kind.FLOAT, 0.9, "nof_eviction_high_watermark_ratio", note=_NO_NOF),
+    *unmeaning(Kind.FLOAT, 0.05, "nof_eviction_ratio", note=_NO_NOF),
+    *unmeaning(Kind.INT, 3, "nof_heartbeat_failures_threshold", note=_NO_NOF),
+    *unmeaning(Kind.INT, 10, "nof_heartbeat_interval_sec", note=_NO_NOF),
+    *unmeaning(Kind.INT, 1_000, "nof_heartbeat_probe_timeout_ms", note=_NO_NOF),
+    *unmeaning(
+        Kind.TEXT,
+        "",
+        *("snapshot_backup_dir", "snapshot_catalog_backend_connstring", "snapshot_catalog_backend_type"),
+        *("snapshot_catalog_store_connstring", "snapshot_catalog_store_type", "snapshot_object_store_type"),
+        *("snapshot_payload_backend_type", "snapshot_payload_store_type"),
+        note=_ONLY_WITH_SNAPSHOT,
+    ),
+    *unmeaning(Kind.INT, 300, "snapshot_child_timeout_seconds", note=_ONLY_WITH_SNAPSHOT),
+    *unmeaning(Kind.INT, 600, "snapshot_interval_seconds", note=_ONLY_WITH_SNAPSHOT),
+    *unmeaning(Kind.INT, 2, "snapshot_retention_count", note=_ONLY_WITH_SNAPSHOT),
+    *unmeaning(
+        Kind.TEXT,
+        "file",
+        "tenant_quota_connector_type",
+        note="it configures --enable_multi_tenants, which is not built yet",
+    ),
+    *unmeaning(
+        Kind.TEXT,
+        "",
+        "tenant_quota_connector_uri",
+        note="it configures --enable_multi_tenants, which is not built yet",
+    ),
+    *unmeaning(Kind.BOOL, False, "use_mmap_arena_allocator", note="the master maps no buffers"),
+    *unmeaning(Kind.SIZE, 8 << 30, "mmap_arena_pool_size", note="the master maps no buffers"),
+)
+"""Mooncake's flags that this master knows and does not act on."""
+
+MASTER_FLAGS = FlagTable(
+    "mooncake_master",
+    "Runs the master: it knows where every block is and never touches one.",
+    MasterConfig,
+    (*KNOWN_FLAGS, *GLOG_FLAGS),
+)
