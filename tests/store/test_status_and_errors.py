@@ -46,6 +46,15 @@ def test_native_status_has_the_same_numbers() -> None:
     }
 
 
+def test_the_public_contract_has_the_same_numbers() -> None:
+    proto = (ROOT / "proto/mooncake_store/v1/master.proto").read_text()
+    body = proto.partition("enum Status {")[2].partition("}")[0]
+    public = {name: int(number) for name, number in re.findall(r"^\s+(\w+) = (-?\d+);", body, re.MULTILINE)}
+    assert len(public) > 30
+    assert public == {name: Status[name].value for name in public}
+    assert {item.name for item in Status if item.is_ours} <= set(public)
+
+
 def test_there_are_fewer_than_fifteen_exception_classes() -> None:
     assert 8 <= len(exception_classes()) < 15
 
