@@ -32,6 +32,7 @@ class ClientSocket {
     // One frame: header and body; body stays valid until the next receive. Bytes read beyond it are kept for
     // the next call.
     IoResult receive_frame(wire::FrameHeader& header, wire::Bytes& body, std::uint64_t deadline_ms);
+    // A null iov_base discards that many bytes. The entries are used up as bytes arrive.
     IoResult receive_into(std::span<iovec> targets, std::uint64_t deadline_ms);
 
     // The same without waiting, for callers that poll several sockets: as much as goes now; `pieces` is
@@ -43,6 +44,8 @@ class ClientSocket {
     int fd() const;
     const wire::Uuid& peer_process() const;
     std::uint64_t next_request_id();
+    const std::string& error()
+        const;               // after anything but kDone or kWouldBlock: the address and what happened
     bool is_idle_healthy();  // nothing unread and not closed by the peer: fit to be reused
     void shutdown();         // any thread: wakes a blocked owner, whose call then answers kClosed
 

@@ -31,7 +31,10 @@ struct ConnectionLimits {
 
 class Connection;
 
-// One a connection; on_* are called on the connection's loop. After on_close nothing is called any more.
+// One a connection; on_* are called on the connection's loop, as are `sent` and `done`, and none of them from
+// inside send, receive_payload or close: it is safe to hold a lock across those. When a connection ends, what
+// was not sent or received is answered false first, then on_close comes; after it nothing is called any more
+// and the handler is destroyed. An exception from on_frame ends the connection.
 class ConnectionHandler {
   public:
     virtual ~ConnectionHandler() = default;
@@ -42,7 +45,7 @@ class ConnectionHandler {
 
 // A frame to send: `head` is owned; `payload` points to memory that must stay valid and unchanged until
 // `sent` is called, exactly once, with true (all bytes are in the kernel) or false (the connection ended
-// first).
+// first). Frames given within one on_frame, or while several frames wait to be handled, leave together.
 struct Outgoing {
     wire::Buffer head;
     std::vector<iovec> payload;
@@ -62,7 +65,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     // ended first, in which case the targets are not written to any more. No frame is read before that.
     virtual void receive_payload(std::vector<iovec> targets, std::function<void(bool)> done) = 0;
 
-    // Any thread. What is queued is dropped unless `after_sending`.
+    // Any thread. What is queued is dropped unless `after_sending`. A peer that closes, even only its sending
+    // half, ends the connection.
     virtual void close(std::string reason, bool after_sending = false) = 0;
 
     virtual EventLoop& loop() = 0;
@@ -74,7 +78,8 @@ using HandlerFactory = std::function<std::unique_ptr<ConnectionHandler>()>;
 
 // Listens on host:port (port 0: any; "::" also takes IPv4) and gives each accepted connection to a loop,
 // round robin. Raises std::system_error naming host and port when it cannot bind. At most `connections_max`;
-// more are closed at once.
+// more are closed at once. `loops` must outlive it, though they may be stopped before it. The factory is
+// called on the loop of the connection that its handler is for.
 class Server {
   public:
     struct Options {
@@ -86,7 +91,9 @@ class Server {
     };
     Server(LoopThreads& loops, Options options, HandlerFactory factory);
     ~Server();
-    void stop();  // stops listening and ends every connection; returns when on_close has been called for all
+    // Stops listening and ends every connection; returns when on_close has been called for all. Idempotent;
+    // not from a loop's thread.
+    void stop();
     std::uint16_t port() const;
     std::size_t connection_count() const;
 
@@ -95,8 +102,10 @@ class Server {
     std::shared_ptr<State> state_;
 };
 
-// Dials host:port without blocking. `connected` is called once on the loop: with the connection (its handler
-// is already in place; it says hello itself) or with nullptr and why.
+// Dials host:port without blocking; any thread. `connected` is called once on the loop: with the connection
+// (its handler is already in place; it says hello itself, and the first frame of the peer must come within
+// hello_timeout_ms) or with nullptr and why, naming the address. When the loop has ended already it is called
+// by this function.
 void connect(EventLoop& loop, const std::string& host, std::uint16_t port, std::uint64_t timeout_ms,
              const ConnectionLimits& limits, std::unique_ptr<ConnectionHandler> handler,
              std::function<void(std::shared_ptr<Connection>, std::string)> connected);

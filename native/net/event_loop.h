@@ -4,6 +4,7 @@
 // Knows nothing of frames, masters or nodes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,11 +18,18 @@ namespace mooncake::net {
 std::uint64_t monotonic_ms();
 std::uint64_t boottime_ms();
 
-// What a file descriptor's owner is told; events are EPOLLIN and friends. Called on the loop's thread.
+// What a file descriptor's owner is told, always on the loop's thread.
 class FdHandler {
   public:
     virtual ~FdHandler() = default;
-    virtual void on_events(std::uint32_t events) = 0;
+    virtual void on_events(std::uint32_t events) = 0;  // EPOLLIN and friends
+    // Every kSweepMs from want_sweep() on, until no handler answers true (it still waits for a deadline).
+    virtual bool on_sweep(std::uint64_t now_ms) {
+        static_cast<void>(now_ms);
+        return false;
+    }
+    // The loop ends while this is still watched: unwatch and let go.
+    virtual void on_loop_end() {}
 };
 
 class EventLoop {
@@ -37,6 +45,8 @@ class EventLoop {
     void run();            // until stop(); the calling thread becomes the loop's thread
     void stop();           // any thread; tasks already posted run before run() returns
     void post(Task task);  // any thread, in order; runs soon on the loop's thread
+    // As post, but false, with the task dropped, once the loop has ended and will run nothing any more.
+    bool try_post(Task task);
     bool in_loop() const;
 
     // Loop thread only. A timer fires once; cancelling one that fired is harmless.
@@ -48,12 +58,17 @@ class EventLoop {
     void change(int fd, std::uint32_t events, FdHandler& handler);
     void unwatch(int fd);
 
+    // Loop thread only. Coarse deadlines for many handlers by one timer: see FdHandler::on_sweep.
+    static constexpr std::uint64_t kSweepMs = 250;
+    void want_sweep();
+
   private:
     struct State;
     std::unique_ptr<State> state_;
 };
 
-// `count` loops, each with a thread named `name`; stops and joins them when destroyed.
+// `count` loops, each with a thread named `name`; stops and joins them when destroyed. The threads take no
+// signals (Python's handlers run in its main thread) but those that a fault of their own raises.
 class LoopThreads {
   public:
     LoopThreads(std::string name, std::size_t count);
@@ -66,7 +81,7 @@ class LoopThreads {
   private:
     std::vector<std::unique_ptr<EventLoop>> loops_;
     std::vector<std::thread> threads_;
-    std::size_t turn_ = 0;
+    std::atomic<std::size_t> turn_ = 0;
 };
 
 }  // namespace mooncake::net

@@ -1,0 +1,205 @@
+#include "net/client_socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "net/address.h"
+#include "net/dial.h"
+#include "net/event_loop.h"
+#include "net/iovecs.h"
+#include "net/receive_buffer.h"
+
+namespace mooncake::net {
+
+namespace {
+
+// A refusal's text may be as long as the largest hello, after its length.
+constexpr std::size_t kFirstBodyMax = wire::kHelloBytesMax + 64;
+
+bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+}  // namespace
+
+struct ClientSocket::State {
+    FileDescriptor fd;
+    std::string address;
+    ReceiveBuffer buffer;
+    std::size_t body_max = kFirstBodyMax;
+    wire::Uuid process{};
+    std::uint64_t last_request = 0;
+    std::string error;
+
+    IoResult fail(IoResult result, const std::string& what) {
+        error = address + ": " + what;
+        return result;
+    }
+    // What a failed or empty send or receive means.
+    IoResult io_error() {
+        if (would_block(errno)) return IoResult::kWouldBlock;
+        return fail(IoResult::kClosed, errno_text(errno));
+    }
+
+    // Calls `attempt` until it answers anything but kWouldBlock, waiting for `events` between.
+    template <class Attempt>
+    IoResult until(std::uint64_t deadline_ms, short events, Attempt attempt) {
+        while (true) {
+            const IoResult result = attempt();
+            if (result != IoResult::kWouldBlock) return result;
+            if (!wait_for(fd.get(), events, deadline_ms)) {
+                return fail(IoResult::kDeadline, events == POLLIN ? "no answer within the deadline"
+                                                                  : "not sent within the deadline");
+            }
+        }
+    }
+};
+
+ClientSocket::ClientSocket(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ClientSocket::~ClientSocket() = default;
+
+std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, const wire::Hello& hello,
+                                                    std::uint64_t deadline_ms, std::string& why,
+                                                    wire::Status& status) {
+    Dialled dialled = dial(endpoint, deadline_ms);
+    if (!dialled.fd) {
+        why = dialled.why;
+        status = dialled.timed_out ? wire::Status::kDeadline : wire::Status::kRpcFail;
+        return nullptr;
+    }
+    auto state = std::make_unique<State>();
+    state->fd = std::move(dialled.fd);
+    state->address = to_text(endpoint);
+    std::unique_ptr<ClientSocket> socket(new ClientSocket(std::move(state)));
+
+    wire::FrameHeader request;
+    request.verb = wire::Verb::kHello;
+    request.request_id = socket->next_request_id();
+    wire::Buffer frame;
+    const std::size_t start = wire::begin_frame(frame, request);
+    wire::Writer writer(frame);
+    wire::encode(hello, writer);
+    wire::finish_frame(frame, start);
+    iovec piece{frame.data(), frame.size()};
+    IoResult result = socket->send_all({&piece, 1}, deadline_ms);
+
+    wire::FrameHeader answer;
+    wire::Bytes body;
+    if (result == IoResult::kDone) result = socket->receive_frame(answer, body, deadline_ms);
+    if (result != IoResult::kDone) {
+        status = result == IoResult::kDeadline    ? wire::Status::kDeadline
+                 : result == IoResult::kMalformed ? wire::Status::kMalformed
+                                                  : wire::Status::kClosed;
+        why = socket->error();
+        return nullptr;
+    }
+    if (!wire::ok(answer.status)) {
+        wire::Reader reader(body);
+        status = answer.status;
+        why = to_text(endpoint) + " refused: " + std::string(reader.text16(kFirstBodyMax));
+        return nullptr;
+    }
+    const auto welcome = wire::parse_welcome(body);
+    if (!welcome || !answer.is_reply() || answer.verb != wire::Verb::kHello) {
+        status = wire::Status::kMalformed;
+        why = to_text(endpoint) + " did not answer hello with a welcome: it speaks another protocol";
+        return nullptr;
+    }
+    socket->state_->process = welcome->process;
+    socket->state_->body_max = wire::kBodyBytesMax;
+    status = wire::Status::kOk;
+    return socket;
+}
+
+IoResult ClientSocket::send_all(std::span<iovec> pieces, std::uint64_t deadline_ms) {
+    return state_->until(deadline_ms, POLLOUT, [&] { return try_send(pieces); });
+}
+
+IoResult ClientSocket::receive_frame(wire::FrameHeader& header, wire::Bytes& body,
+                                     std::uint64_t deadline_ms) {
+    return state_->until(deadline_ms, POLLIN, [&] { return try_receive_frame(header, body); });
+}
+
+IoResult ClientSocket::receive_into(std::span<iovec> targets, std::uint64_t deadline_ms) {
+    return state_->until(deadline_ms, POLLIN, [&] { return try_receive_into(targets); });
+}
+
+IoResult ClientSocket::try_send(std::span<iovec>& pieces) {
+    skip_bytes(pieces, 0);
+    while (!pieces.empty()) {
+        msghdr message{};
+        message.msg_iov = pieces.data();
+        message.msg_iovlen = std::min(pieces.size(), kIovecsACall);
+        const int more = pieces.size() > kIovecsACall ? MSG_MORE : 0;
+        const ssize_t n = ::sendmsg(state_->fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT | more);
+        if (n >= 0) {
+            skip_bytes(pieces, static_cast<std::size_t>(n));
+        } else if (errno != EINTR) {
+            return state_->io_error();
+        }
+    }
+    return IoResult::kDone;
+}
+
+IoResult ClientSocket::try_receive_frame(wire::FrameHeader& header, wire::Bytes& body) {
+    ReceiveBuffer& buffer = state_->buffer;
+    while (true) {
+        const wire::Bytes unread = buffer.unread();
+        std::size_t wanted = wire::kFrameHeaderBytes;
+        if (unread.size() >= wanted) {
+            const auto parsed =
+                wire::parse_frame_header(unread.first(wire::kFrameHeaderBytes), state_->body_max);
+            if (!parsed) return state_->fail(IoResult::kMalformed, "sent bytes that are not a frame");
+            wanted += parsed->body_bytes;
+            if (unread.size() >= wanted) {
+                header = *parsed;
+                body = unread.subspan(wire::kFrameHeaderBytes, parsed->body_bytes);
+                buffer.consume(wanted);
+                return IoResult::kDone;
+            }
+        }
+        buffer.release_large();
+        const std::span<std::uint8_t> room = buffer.room(wanted);
+        const ssize_t n = ::recv(state_->fd.get(), room.data(), room.size(), MSG_DONTWAIT);
+        if (n > 0) {
+            buffer.add(static_cast<std::size_t>(n));
+        } else if (n == 0) {
+            return state_->fail(IoResult::kClosed, "closed the connection");
+        } else if (errno != EINTR) {
+            return state_->io_error();
+        }
+    }
+}
+
+IoResult ClientSocket::try_receive_into(std::span<iovec>& targets) {
+    state_->buffer.drain_into(targets);
+    while (!targets.empty()) {
+        std::size_t asked = 0;
+        const ssize_t n = receive_some(state_->fd.get(), targets, asked);
+        if (n > 0) {
+            skip_bytes(targets, static_cast<std::size_t>(n));
+        } else if (n == 0) {
+            return state_->fail(IoResult::kClosed, "closed the connection amid a payload");
+        } else if (errno != EINTR) {
+            return state_->io_error();
+        }
+    }
+    return IoResult::kDone;
+}
+
+int ClientSocket::fd() const { return state_->fd.get(); }
+const wire::Uuid& ClientSocket::peer_process() const { return state_->process; }
+std::uint64_t ClientSocket::next_request_id() { return ++state_->last_request; }
+const std::string& ClientSocket::error() const { return state_->error; }
+
+bool ClientSocket::is_idle_healthy() {
+    if (!state_->buffer.empty()) return false;
+    state_->buffer.release_large();
+    std::uint8_t byte;
+    return ::recv(state_->fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && would_block(errno);
+}
+
+void ClientSocket::shutdown() { ::shutdown(state_->fd.get(), SHUT_RDWR); }
+
+}  // namespace mooncake::net
