@@ -239,3 +239,33 @@ def encode_report(
 def parse_report(body: bytes) -> Report: ...
 def encode_report_reply(settled_id: int, unknown_segments: Sequence[int]) -> bytes: ...
 def parse_report_reply(body: bytes) -> tuple[int, list[int]]: ...
+
+# wire_functions.cc: any C-contiguous buffer will do where bytes are taken; crc is the checksum so far.
+
+def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
+    """Continue a CRC-32C over data: crc32c(b, crc32c(a)) == crc32c(a + b)."""
+
+def crc32c_combine(crc_a: int, crc_b: int, length_b: int) -> int:
+    """The CRC-32C of a + b from those of a and b and b's length, without the data."""
+
+def crc32c_copy(
+    destination: bytearray | memoryview, source: bytes | bytearray | memoryview, crc: int = 0
+) -> int:
+    """Copy source into destination, of the same size and not overlapping, and continue a CRC-32C over it."""
+
+def crc32c_implementations() -> list[str]:
+    """What this processor can run, slowest first; crc32c() uses the last one."""
+
+def crc32c_by(implementation: str, data: bytes | bytearray | memoryview, crc: int = 0) -> int:
+    """crc32c() by a named implementation."""
+
+def crc32c_copy_by(
+    implementation: str, source: bytes | bytearray | memoryview, crc: int = 0
+) -> tuple[int, bytes]:
+    """crc32c_copy() by a named implementation: the checksum and the copy."""
+
+def xxh64(data: bytes | bytearray | memoryview, seed: int = 0) -> int:
+    """xxHash64 of data."""
+
+def key_digest(tenant: str, key: bytes) -> int:
+    """The 64 bits that name (tenant, key) on the wire: xxh64(key, seed=xxh64(tenant)). Never 'equal keys'."""

@@ -8,5 +8,6 @@ namespace mooncake::bindings {
 
 void bind_wire_messages(nanobind::module_& module);
 void bind_wire_object_messages(nanobind::module_& module);
+void bind_wire_functions(nanobind::module_& module);
 
 }  // namespace mooncake::bindings

@@ -8,4 +8,5 @@ NB_MODULE(_core, module) {
         "Version of the distribution this module was built from.");
     mooncake::bindings::bind_wire_messages(module);
     mooncake::bindings::bind_wire_object_messages(module);
+    mooncake::bindings::bind_wire_functions(module);
 }
