@@ -269,3 +269,65 @@ def xxh64(data: bytes | bytearray | memoryview, seed: int = 0) -> int:
 
 def key_digest(tenant: str, key: bytes) -> int:
     """The 64 bits that name (tenant, key) on the wire: xxh64(key, seed=xxh64(tenant)). Never 'equal keys'."""
+
+# range_allocator.cc
+
+class Range:
+    """A range in use: where it starts, and its record in the allocator that made it."""
+
+    def __init__(self, offset: int, record: int) -> None: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def record(self) -> int: ...
+
+class RangeAllocator:
+    """Which bytes of one segment are in use; refuses a request only if no single free range can hold it.
+
+    Sizes and offsets are multiples of alignment, a power of two. Only the first ready_bytes are handed out;
+    None means all. Not synchronised.
+    """
+
+    def __init__(self, capacity: int, alignment: int = 64, *, ready_bytes: int | None = None) -> None: ...
+    def allocate(self, size: int) -> Range | None:
+        """A range of size bytes, rounded up to the alignment; 0 costs one unit."""
+
+    def free(self, range: Range) -> None:
+        """Return a range. Raises ValueError if it is not in use (native callers are stopped by an assert)."""
+
+    def set_ready(self, ready_bytes: int) -> None:
+        """Raise the mark below which ranges are handed out; it never falls."""
+
+    def charged_bytes(self, size: int) -> int:
+        """What allocate(size) charges."""
+
+    def holds(self, range: Range) -> bool:
+        """Whether this range is in use."""
+
+    def size_of(self, range: Range) -> int:
+        """The charged size of a range in use."""
+
+    def check_invariants(self) -> None:
+        """Walk everything; raises RuntimeError naming the rule that is broken."""
+
+    @property
+    def alignment(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def ready_bytes(self) -> int: ...
+    @property
+    def used_bytes(self) -> int: ...
+    @property
+    def free_bytes(self) -> int:
+        """Free bytes below the ready mark."""
+
+    @property
+    def largest_free(self) -> int:
+        """The largest request that would succeed now, exactly."""
+
+    @property
+    def range_count(self) -> int: ...
+    @property
+    def record_bytes(self) -> int:
+        """Memory spent on bookkeeping."""

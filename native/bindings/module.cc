@@ -6,7 +6,8 @@ NB_MODULE(_core, module) {
     module.def(
         "version", [] { return MOONCAKE_VERSION; },
         "Version of the distribution this module was built from.");
+    mooncake::bindings::bind_range_allocator(module);
+    mooncake::bindings::bind_wire_functions(module);
     mooncake::bindings::bind_wire_messages(module);
     mooncake::bindings::bind_wire_object_messages(module);
-    mooncake::bindings::bind_wire_functions(module);
 }
