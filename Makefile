@@ -9,18 +9,19 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly check format proto clean
+.PHONY: help build demo quick test nightly sanitize check format proto clean
 
 help:
-	@echo "make demo    serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
-	@echo "make quick   the tests that take under two minutes"
-	@echo "make test    every test that decides a change"
-	@echo "make check   lint, format, types, include purity"
-	@echo "make build   .venv with the package installed editable, native code rebuilt when it changed"
-	@echo "make format  rewrite the sources in the house format"
-	@echo "make proto   generate mooncake_store/v1 from proto/"
-	@echo "make nightly every test, with long property runs"
-	@echo "make clean   remove .venv and build/"
+	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
+	@echo "make quick     the tests that take under two minutes"
+	@echo "make test      every test that decides a change"
+	@echo "make check     lint, format, types, include purity"
+	@echo "make build     .venv with the package installed editable, native code rebuilt when it changed"
+	@echo "make format    rewrite the sources in the house format"
+	@echo "make proto     generate mooncake_store/v1 from proto/"
+	@echo "make nightly   every test, with long property runs"
+	@echo "make sanitize  the C++ tests under ASan with UBSan, and under TSan"
+	@echo "make clean     remove .venv and build/"
 
 # Python dependencies and the build tools; again whenever pyproject.toml or the set of packages changes.
 $(VENV)/deps.stamp: pyproject.toml $(addsuffix /__init__.py,$(PACKAGES))
@@ -51,6 +52,13 @@ test: quick
 
 nightly: build
 	$(BIN)/python -m pytest -q --hypothesis-profile=nightly
+
+sanitize: $(addprefix sanitize-,address thread)
+
+sanitize-%: build
+	$(BIN)/cmake -S . -B build/$* -G Ninja -DMOONCAKE_SANITIZE=$* -DMOONCAKE_TESTS=ON \
+	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	MOONCAKE_NATIVE_BUILD=build/$* $(BIN)/python -m pytest -q tests/native
 
 check: build
 	$(BIN)/ruff check .
