@@ -331,3 +331,90 @@ class RangeAllocator:
     @property
     def record_bytes(self) -> int:
         """Memory spent on bookkeeping."""
+
+# directory.cc
+
+class DirectoryReference:
+    """One reader's hold on a range; give it back with Directory.close."""
+
+    @property
+    def segment(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def checksum(self) -> int: ...
+    @property
+    def header(self) -> bytes:
+        """The encoded value header. Raises ValueError after close."""
+
+class Directory:
+    """Which replica lies in which range, who reads it, what is free: a node's decisions without its memory.
+
+    For tests and simulations. Statuses are the numbers of mooncake_store.status. Calls that would stop a
+    native caller raise ValueError.
+    """
+
+    def __init__(self, retired_ids_max: int = 65536) -> None: ...
+    def add_segment(self, capacity_bytes: int) -> int:
+        """The new segment's index; nothing is granted on it before attach."""
+
+    def set_ready(self, segment: int, ready_bytes: int) -> None:
+        """Say how much is faulted in: that part is granted first."""
+
+    def attach(self, segment: int, segment_id: int) -> None:
+        """Name the segment as the master does."""
+
+    def expel(self, segment: int) -> None:
+        """Serve nothing of this incarnation any more; sweep gives its ranges back."""
+
+    def sweep(self) -> bool:
+        """Do a bounded step of what expel left; True when nothing is left."""
+
+    def adopt(self, epoch: int) -> None:
+        """Refuse writes of older epochs from now on."""
+
+    def set_fenced(self, fenced: bool) -> None:
+        """Refuse every read and write, or serve again."""
+
+    def begin_write(
+        self, replica: int, segment_id: int, length: int, header: bytes, epoch: int
+    ) -> tuple[int, int]:
+        """(status, offset); when OK, seal or cancel must follow."""
+
+    def seal(self, replica: int) -> int:
+        """The last byte is there. OK, or STALE_GRANT when a retire overtook it."""
+
+    def cancel(self, replica: int) -> None:
+        """The receive has ended without success."""
+
+    def open(self, replica: int, digest: int) -> DirectoryReference | None:
+        """A reference, or None when the replica is gone or is another value's."""
+
+    def close(self, reference: DirectoryReference) -> None:
+        """Give a reference back."""
+
+    def retire(self, replicas: list[int]) -> list[int]:
+        """End replicas; those whose range is free by now, ids never held included."""
+
+    def pending_freed(self, max: int = 65536) -> list[int]:
+        """Ids whose range became free later, oldest first; the same until acknowledged."""
+
+    def acknowledge_freed(self, count: int) -> None:
+        """Forget the oldest of them."""
+
+    def report(self, segment: int, settled_id: int) -> dict[str, int]:
+        """The SegmentReport that goes to the master."""
+
+    def counts(self) -> dict[str, int]:
+        """Gauges and counters by name."""
+
+    def check_invariants(self) -> None:
+        """Walk everything; raises RuntimeError naming the rule that is broken."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def retired_count(self) -> int:
+        """Ended ids remembered one by one."""

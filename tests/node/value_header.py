@@ -1,0 +1,27 @@
+"""Composes value headers as proto/FRAMES.md lays them out, independently of the native code."""
+
+from __future__ import annotations
+
+import struct
+
+HAS_CHECKSUM = 4
+
+
+def text16(text: bytes) -> bytes:
+    """A u16 length and the bytes."""
+    return struct.pack("<H", len(text)) + text
+
+
+def value_header(
+    key: bytes,
+    size: int,
+    *,
+    put_id: int = 1,
+    tenant: bytes = b"",
+    checksum: int | None = None,
+    user_metadata: bytes = b"",
+) -> bytes:
+    """An encoded ValueHeader with the fields that a node looks at."""
+    flags = 0 if checksum is None else HAS_CHECKSUM
+    fixed = struct.pack("<QQQQIIBB", put_id, size, 0, 0, 0, checksum or 0, flags, 1)
+    return fixed + text16(tenant) + text16(key) + text16(user_metadata)
