@@ -1,0 +1,84 @@
+// A node's life with its master: finds it, opens a session, mounts the segments, reports, carries out
+// retires, and starts over for as long as it takes when anything of that ends. Nothing ever needs a restart.
+//
+// Owns the control connection and its loop. Decides which master to obey (epochs) and when the data held
+// belongs to an incarnation that the master has expelled; what that means for ranges is the directory's.
+//
+//   find ─► dial ─► hello ─► open session ─► mount ─► report every heartbeat_interval, and when ranges were
+//   freed
+//     ▲        any failure: wait 50 ms … 1 s     │             │
+//     └──────────────────────────────────────────┴─────────────┘ session or segment unknown: drop all, new
+//     incarnation
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+#include "node/holdings.h"
+#include "wire/ids.h"
+
+namespace mooncake::node {
+
+struct ControlSegment {
+    std::string name;  // unique in the cluster while mounted
+    std::vector<std::string> endpoints;
+};
+
+struct ControlOptions {
+    std::vector<net::Endpoint> masters;  // gRPC addresses, asked in turn where the lane is
+    std::optional<net::Endpoint> lane;   // known already: no one is asked
+    std::vector<ControlSegment> segments;
+    std::string name;
+    std::string host_id;
+    std::string software = "mooncake-store";
+    std::uint64_t connect_timeout_ms = 1'000;
+    std::uint64_t request_timeout_ms = 3'000;
+    std::uint64_t retry_min_ms = 50;
+    std::uint64_t retry_max_ms = 1'000;
+    std::uint64_t freed_delay_ms = 5;  // reports of freed ranges wait this long for more of them
+    std::uint64_t leave_timeout_ms = 1'000;
+};
+
+struct ControlStatus {
+    bool connected = false;
+    bool mounted = false;
+    std::uint64_t epoch = 0;
+    wire::Uuid master{};
+    wire::SessionId session = 0;
+    wire::Uuid incarnation{};
+    std::vector<wire::SegmentId> segments;
+    std::uint64_t mounts_total = 0;
+    std::uint64_t expulsions_total = 0;  // incarnations ended by the master while this process lived
+    std::uint64_t reports_total = 0;
+    std::uint64_t retired_total = 0;
+    std::uint64_t last_command_id = 0;
+    std::string last_error;  // of the last attempt that failed; kept after success
+};
+
+class Control {
+  public:
+    // `incarnation_changed`: called on the control loop with each new incarnation, and once by the
+    // constructor.
+    Control(std::shared_ptr<Holdings> holdings, ControlOptions options,
+            std::function<void(const wire::Uuid&)> incarnation_changed);
+    ~Control();
+    void start();
+    // Unmounts and closes the session if the master answers within leave_timeout_ms. Idempotent.
+    void stop();
+
+    bool wait_mounted(std::uint64_t timeout_ms);
+    ControlStatus status() const;
+
+  private:
+    class State;
+    net::LoopThreads loops_;
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace mooncake::node

@@ -1,0 +1,122 @@
+// Control::State: the control connection as a small state machine on its loop. See control.h.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "net/connection.h"
+#include "net/event_loop.h"
+#include "node/control.h"
+#include "wire/control.h"
+#include "wire/lane.h"
+
+namespace mooncake::node {
+
+class Control::State : public std::enable_shared_from_this<Control::State> {
+  public:
+    State(net::EventLoop& loop, std::shared_ptr<Holdings> holdings, ControlOptions options,
+          std::function<void(const wire::Uuid&)> incarnation_changed);
+
+    // Any thread.
+    void start();
+    void leave();  // begins to stop; wait_left tells when it is done
+    bool wait_left(std::uint64_t timeout_ms);
+    std::uint64_t leave_timeout_ms() const { return options_.leave_timeout_ms; }
+    bool wait_mounted(std::uint64_t timeout_ms);
+    ControlStatus status();
+    void ranges_freed();
+
+    // Loop thread: what the connection's handler hears. `attempt` tells an older connection's last words.
+    void on_frame(std::uint64_t attempt, const wire::FrameHeader& header, wire::Bytes body);
+    void on_close(std::uint64_t attempt, std::string_view reason);
+
+  private:
+    enum class Phase : std::uint8_t {
+        kApart,
+        kDialing,
+        kHello,
+        kOpening,
+        kMounting,
+        kMounted,
+        kLeaving,
+        kLeft
+    };
+    struct Pending {
+        wire::Verb verb = wire::Verb::kPing;
+        std::uint64_t request_id = 0;  // 0: nothing is asked
+        std::uint64_t asked_ms = 0;    // boottime
+        std::size_t freed_count = 0;   // of a report
+    };
+
+    void attempt();
+    void connected(std::uint64_t attempt, std::shared_ptr<net::Connection> connection,
+                   const std::string& why);
+    std::optional<net::Endpoint> find_lane(std::string& why);
+    void fail(const std::string& why);
+    void drop_connection(const std::string& why);
+    void retry_after(std::uint64_t delay_ms);
+
+    void ask(wire::Verb verb, const std::function<void(wire::Writer&)>& body);
+    wire::Prefix prefix(bool mutating);
+    void say_hello();
+    void open_session();
+    void mount();
+    void report();
+    void unmount();
+    void close_session();
+
+    void on_answer(const wire::FrameHeader& header, wire::Bytes body);
+    void on_opened(wire::Bytes body);
+    void on_mounted(const wire::FrameHeader& header, wire::Bytes body);
+    void on_reported(wire::Bytes body);
+    void on_retire(const wire::FrameHeader& header, wire::Bytes body);
+
+    bool may_follow(const wire::OpenSessionReply& reply, std::string& why) const;
+    void adopt(std::uint64_t epoch);
+    void start_over(const std::string& why);
+    void new_incarnation();
+    void heartbeat();
+    void left();
+    template <class Change>
+    void change_status(Change&& change);
+
+    net::EventLoop& loop_;
+    std::shared_ptr<Holdings> holdings_;
+    const ControlOptions options_;
+    std::function<void(const wire::Uuid&)> incarnation_changed_;
+
+    // Loop thread only.
+    Phase phase_ = Phase::kApart;
+    std::uint64_t attempt_ = 0;
+    std::size_t next_master_ = 0;
+    std::uint64_t retry_ms_;
+    std::shared_ptr<net::Connection> connection_;
+    Pending pending_;
+    net::EventLoop::TimerId request_timer_ = 0;
+    net::EventLoop::TimerId heartbeat_timer_ = 0;
+    bool report_due_ = false;
+    std::uint64_t last_request_id_ = 0;
+    std::uint64_t last_sequence_ = 0;
+
+    // What is known of the master followed. Loop thread only.
+    wire::Uuid incarnation_{};
+    std::uint64_t epoch_ = 0;
+    wire::Uuid master_{};
+    wire::OpenSessionReply session_;  // session 0: none
+    bool has_mounted_ = false;        // this incarnation was once
+    wire::ReplicaId settled_id_ = 0;
+    std::uint64_t last_command_id_ = 0;
+
+    std::atomic<bool> freed_posted_ = false;
+    std::mutex status_mutex_;  // guards status_ and left_
+    std::condition_variable status_changed_;
+    ControlStatus status_;
+    bool left_ = false;
+};
+
+}  // namespace mooncake::node

@@ -1,0 +1,156 @@
+#include "node/data_server.h"
+
+#include <algorithm>
+
+#include "node/data_peer.h"
+#include "node/data_reads.h"
+#include "node/data_writes.h"
+
+namespace mooncake::node {
+
+namespace {
+
+using wire::Status;
+using wire::Verb;
+
+class DataConnection final : public net::ConnectionHandler {
+  public:
+    explicit DataConnection(std::shared_ptr<DataShared> shared) : shared_(std::move(shared)) {
+        count(shared_->counters.connections_total);
+    }
+
+    void on_frame(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) override {
+        if (header.is_reply()) return malformed(connection, header, "an answer to no question");
+        if (!peer_) return on_hello(connection, header, body);
+        switch (header.verb) {
+            case Verb::kRead:
+                return on_read(connection, header, body);
+            case Verb::kWrite:
+                return on_write(connection, header, body);
+            case Verb::kPing:
+                return connection.send(answer(header));
+            case Verb::kHello:
+                return malformed(connection, header, "a second hello");
+            default:
+                connection.send(wire::refusal(
+                    header, Status::kNotSupported,
+                    std::string(wire::verb_name(header.verb)) + " is for a master's lane; this is a node"));
+        }
+    }
+
+    void on_close(net::Connection&, std::string_view) override {
+        if (reads_) reads_->close();
+    }
+
+  private:
+    void on_hello(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
+        const bool is_hello = header.verb == Verb::kHello && body.size() <= wire::kHelloBytesMax;
+        const auto hello = is_hello ? wire::parse_hello(body) : std::nullopt;
+        if (!hello) return malformed(connection, header, "the first frame must be a hello");
+        std::string why;
+        const auto version = wire::choose_version(*hello, shared_->software, why);
+        if (!version) return refuse_hello(connection, header, Status::kVersionMismatch, why);
+        if (hello->role != wire::Role::kData) {
+            return refuse_hello(connection, header, Status::kIllegalClient,
+                                "this is a node's data port: role data (3) only");
+        }
+        peer_ = shared_->peer(hello->process);
+        reads_ = std::make_shared<ReadQueue>(shared_, peer_, connection.weak_from_this());
+        wire::Welcome welcome;
+        welcome.version = *version;
+        welcome.process = shared_->incarnation();
+        welcome.software = shared_->software;
+        wire::Buffer buffer;
+        const std::size_t start = wire::begin_frame(buffer, wire::reply_header(header, Status::kOk, epoch()));
+        wire::Writer writer(buffer);
+        wire::encode(welcome, writer);
+        wire::finish_frame(buffer, start);
+        connection.send(std::move(buffer));
+    }
+
+    void on_read(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
+        const auto read = wire::parse_read(body);
+        if (!read) return malformed(connection, header, "the body of a read does not parse");
+        reads_->start(connection, header, *read);
+    }
+
+    void on_write(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
+        const auto write = wire::parse_write(body);
+        if (!write) return malformed(connection, header, "the body of a write does not parse");
+        receive_write(shared_, peer_, connection, header, *write);
+    }
+
+    wire::Buffer answer(const wire::FrameHeader& header) {
+        wire::Buffer buffer;
+        wire::begin_frame(buffer, wire::reply_header(header, Status::kOk, epoch()));
+        return buffer;
+    }
+    std::uint64_t epoch() {
+        return shared_->holdings->with_directory([](Directory& directory) { return directory.epoch(); });
+    }
+
+    void malformed(net::Connection& connection, const wire::FrameHeader& header, std::string_view why) {
+        count(shared_->counters.malformed_total);
+        connection.send(wire::refusal(header, Status::kMalformed, why));
+        connection.close(std::string(why), true);
+    }
+    void refuse_hello(net::Connection& connection, const wire::FrameHeader& header, Status status,
+                      std::string_view why) {
+        count(shared_->counters.refused_hellos_total);
+        connection.send(wire::refusal(header, status, why));
+        connection.close(std::string(why), true);
+    }
+
+    std::shared_ptr<DataShared> shared_;
+    std::shared_ptr<DataPeer> peer_;  // from a good hello on
+    std::shared_ptr<ReadQueue> reads_;
+};
+
+}  // namespace
+
+DataServer::DataServer(std::shared_ptr<Holdings> holdings, const DataServerOptions& options)
+    : shared_(std::make_shared<DataShared>()), loops_("mc-data", std::max<std::size_t>(1, options.threads)) {
+    shared_->holdings = std::move(holdings);
+    shared_->software = options.software;
+    shared_->peer_bytes_max = options.peer_bytes_max;
+    net::Server::Options listen;
+    listen.host = options.host;
+    listen.port = options.port;
+    listen.connections_max = options.connections_max;
+    listen.limits = options.limits;
+    server_ = std::make_unique<net::Server>(
+        loops_, listen, [shared = shared_] { return std::make_unique<DataConnection>(shared); });
+}
+
+DataServer::~DataServer() { stop(); }
+
+void DataServer::stop() {
+    server_->stop();
+    loops_.stop();
+}
+
+void DataServer::set_incarnation(const wire::Uuid& incarnation) { shared_->set_incarnation(incarnation); }
+
+std::uint16_t DataServer::port() const { return server_->port(); }
+
+std::vector<std::pair<std::string, std::uint64_t>> DataServer::stats() const {
+    const auto value = [](const std::atomic<std::uint64_t>& counter) {
+        return counter.load(std::memory_order_relaxed);
+    };
+    const DataCounters& counters = shared_->counters;
+    return {
+        {"data_connections_count", server_->connection_count()},
+        {"data_connections_total", value(counters.connections_total)},
+        {"read_requests_total", value(counters.read_requests_total)},
+        {"read_values_total", value(counters.read_values_total)},
+        {"read_bytes_total", value(counters.read_bytes_total)},
+        {"write_requests_total", value(counters.write_requests_total)},
+        {"written_values_total", value(counters.written_values_total)},
+        {"written_bytes_total", value(counters.written_bytes_total)},
+        {"busy_total", value(counters.busy_total)},
+        {"malformed_total", value(counters.malformed_total)},
+        {"refused_hellos_total", value(counters.refused_hellos_total)},
+    };
+}
+
+}  // namespace mooncake::node
