@@ -413,8 +413,64 @@ class Directory:
     def check_invariants(self) -> None:
         """Walk everything; raises RuntimeError naming the rule that is broken."""
 
+# ---- the metadata state machine, for tests (native/metadata/) ----
+
+class MetadataCommand:
+    """One packed request on its way through the state machine."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def waits_for_space(self) -> bool: ...
+    @property
+    def retired(self) -> list[int]: ...
+    @property
+    def session(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+
+class Metadata:
+    """The state machine without a driver. Effects are tuples (kind, segment, replica, session), kind one of
+    retire, expel, end_session, mounted, space_returned.
+    """
+
+    def __init__(self, epoch: int = 1, master: bytes = ..., seed: int = 0, **settings: float | str) -> None:
+        """settings: the fields of native/metadata/options.h by name; allocation as its flag spells it."""
+
+    @staticmethod
+    def command(verb: int, body: bytes) -> MetadataCommand: ...
+    def step(self, command: MetadataCommand, now_ms: int) -> tuple[bool, list[tuple[str, int, int, int]]]:
+        """One bounded step. True: done, or it waits for space."""
+
+    def run(self, command: MetadataCommand, now_ms: int) -> list[tuple[str, int, int, int]]:
+        """Steps until it is done or waits for space."""
+
+    def execute(
+        self, verb: int, body: bytes, now_ms: int
+    ) -> tuple[int, bytes, list[tuple[str, int, int, int]], list[int], bool]:
+        """(status, body, effects, retired, waited); keys that had to wait for space are refused at once."""
+
+    def refuse_waiting(self, command: MetadataCommand, now_ms: int) -> None: ...
+    def session_attached(self, session: int, now_ms: int) -> None: ...
+    def session_detached(self, session: int, now_ms: int) -> None: ...
+    def freed(self, replicas: Sequence[int]) -> list[tuple[str, int, int, int]]: ...
+    def tick(self, now_ms: int) -> tuple[bool, list[tuple[str, int, int, int]]]:
+        """(nothing is left to do now, effects)."""
+
     @property
     def epoch(self) -> int: ...
     @property
     def retired_count(self) -> int:
         """Ended ids remembered one by one."""
+    def master(self) -> bytes: ...
+    @property
+    def settled_id(self) -> int: ...
+    def stats(self) -> dict[str, int]: ...
+    def check_invariants(self) -> None:
+        """Raises RuntimeError with what is broken."""
+
+    def story(self, key: bytes) -> str: ...

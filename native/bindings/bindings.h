@@ -9,6 +9,7 @@ namespace mooncake::bindings {
 void bind_directory(nanobind::module_& module);
 void bind_range_allocator(nanobind::module_& module);
 void bind_wire_functions(nanobind::module_& module);
+void bind_metadata(nanobind::module_& module);
 void bind_wire_messages(nanobind::module_& module);
 void bind_wire_object_messages(nanobind::module_& module);
 

@@ -1,0 +1,57 @@
+// What happened, as plain numbers; written where it happens, named and published by stats.cc.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "wire/frame.h"
+
+namespace mooncake::metadata {
+
+struct VerbCounters {
+    std::uint64_t requests = 0;
+    std::uint64_t failures = 0;           // the frame was refused, or every item was
+    std::uint64_t partial_successes = 0;  // some items were refused
+    std::uint64_t items = 0;
+    std::uint64_t failed_items = 0;
+};
+
+struct Counters {
+    static constexpr std::size_t kVerbs = 64;
+    std::array<VerbCounters, kVerbs> verbs{};
+    VerbCounters& of(wire::Verb verb) { return verbs[static_cast<std::size_t>(verb) % kVerbs]; }
+
+    std::uint64_t lookup_hits = 0;
+    std::uint64_t lookup_hit_bytes = 0;
+    std::uint64_t misses_not_found = 0;
+    std::uint64_t misses_not_ready = 0;
+    std::uint64_t misses_unreachable = 0;
+
+    std::uint64_t allocation_failures = 0;  // no replica could be placed
+    std::uint64_t partial_allocations = 0;  // fewer than were asked for
+    std::uint64_t waits_for_space = 0;      // keys that had to wait for retirements
+
+    std::uint64_t eviction_rounds = 0;     // begun at the watermark, for a failed allocation or for a limit
+    std::uint64_t eviction_successes = 0;  // of those: that ended having freed something
+    std::uint64_t evicted_keys = 0;
+    std::uint64_t evicted_bytes = 0;        // charged bytes of their replicas
+    std::uint64_t evicted_leased_keys = 0;  // although somebody held a lease or an exists hold
+    std::uint64_t evicted_soft_pinned_keys = 0;
+
+    std::uint64_t expired_keys = 0;
+    std::uint64_t removed_keys = 0;
+    std::uint64_t superseded_keys = 0;
+    std::uint64_t lost_keys = 0;       // the last replica's segment left the pool
+    std::uint64_t puts_discarded = 0;  // an unfinished put gave way to another
+    std::uint64_t puts_reaped = 0;     // unfinished for put_start_release_ms
+    std::uint64_t puts_orphaned = 0;   // revoked because the session ended or lost its connection
+    std::uint64_t sessions_opened = 0;
+    std::uint64_t sessions_expired = 0;
+    std::uint64_t segments_mounted = 0;
+    std::uint64_t segments_expelled = 0;
+    std::uint64_t freed_replicas = 0;
+    std::uint64_t replayed_requests = 0;
+    std::uint64_t unreachable_reports = 0;  // segments named by heartbeats
+};
+
+}  // namespace mooncake::metadata

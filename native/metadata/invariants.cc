@@ -1,0 +1,211 @@
+// What must hold after every step, recomputed from the tables. Slow on purpose: nothing here trusts a
+// counter.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "metadata/machine.h"
+#include "wire/range_bytes.h"
+
+namespace mooncake::metadata {
+
+namespace {
+
+std::string differs(const std::string& what, std::uint64_t counted, std::uint64_t recomputed) {
+    return what + ": counted " + std::to_string(counted) + ", recomputed " + std::to_string(recomputed);
+}
+
+std::vector<Ref> all_records(const KeyTable& table) {
+    std::vector<Ref> refs;
+    const std::uint64_t rest = table.scan(0, ~std::size_t{0}, ~std::size_t{0}, refs);
+    return rest == 0 ? refs : std::vector<Ref>{};
+}
+
+}  // namespace
+
+std::string Machine::broken_invariant() const {
+    for (const auto& check : {&Machine::broken_accounting, &Machine::broken_objects, &Machine::broken_orders,
+                              &Machine::broken_puts}) {
+        const std::string broken = (this->*check)();
+        if (!broken.empty()) return broken;
+    }
+    return {};
+}
+
+// Bytes and counts of every segment are the sums over its replicas, and the counters of objects are exact.
+std::string Machine::broken_accounting() const {
+    struct Sums {
+        std::array<std::uint64_t, kReplicaStatuses> bytes{}, counts{};
+        std::uint64_t hard = 0, soft = 0, promised = 0;
+    };
+    std::vector<Sums> sums(segments_.slot_count());
+    const auto add = [&](SegmentIndex index, ReplicaStatus status, std::uint64_t bytes) {
+        sums[index].bytes[static_cast<std::size_t>(status)] += bytes;
+        ++sums[index].counts[static_cast<std::size_t>(status)];
+    };
+    std::uint64_t visible = 0, hard = 0, soft = 0, ttl = 0, value_bytes = 0;
+    for (const Ref ref : all_records(table_)) {
+        const Object& object = table_.object(ref);
+        if (!object.is_visible()) continue;
+        ++visible;
+        value_bytes += object.size;
+        hard += object.has(kHardPin);
+        soft += object.has(kSoftPin);
+        ttl += ttl_until_ms(object) != 0;
+        for (std::size_t i = 0; i < object.replica_count; ++i) {
+            const SegmentIndex index = placed(object, i).segment;
+            const std::uint64_t bytes = bytes_on(index, object.size);
+            add(index, ReplicaStatus::kLive, bytes);
+            if (object.has(kHardPin)) sums[index].hard += bytes;
+            if (object.has(kSoftPin)) sums[index].soft += bytes;
+        }
+    }
+    for (std::size_t slot = 1; slot < puts_.slot_count(); ++slot) {
+        const Put& put = puts_.at(static_cast<PutIndex>(slot));
+        for (std::size_t i = 0; put.put_id != 0 && i < put.replica_count; ++i) {
+            add(put.replicas[i].segment, ReplicaStatus::kUnfinished,
+                bytes_on(put.replicas[i].segment, put.size));
+        }
+    }
+    retiring_.visit_all([&](wire::ReplicaId, const Retiring::Entry& entry) {
+        add(entry.segment, ReplicaStatus::kRetiring, entry.bytes);
+    });
+    for (const auto& promise : promises_) {
+        if (segments_.at(promise.segment).id == promise.segment_id)
+            sums[promise.segment].promised += promise.bytes;
+    }
+
+    for (std::size_t i = 0; i < segments_.slot_count(); ++i) {
+        const Segment& segment = segments_.at(static_cast<SegmentIndex>(i));
+        const std::string where = "segment " + std::to_string(segment.id);
+        for (std::size_t status = 0; status < kReplicaStatuses; ++status) {
+            const std::string what = where + ", status " + std::to_string(status);
+            if (segment.bytes[status] != sums[i].bytes[status]) {
+                return differs(what + " bytes", segment.bytes[status], sums[i].bytes[status]);
+            }
+            if (segment.counts[status] != sums[i].counts[status]) {
+                return differs(what + " replicas", segment.counts[status], sums[i].counts[status]);
+            }
+        }
+        if (segment.hard_pinned_bytes != sums[i].hard) {
+            return differs(where + " hard-pinned bytes", segment.hard_pinned_bytes, sums[i].hard);
+        }
+        if (segment.soft_pinned_bytes != sums[i].soft) {
+            return differs(where + " soft-pinned bytes", segment.soft_pinned_bytes, sums[i].soft);
+        }
+        if (!segment.is_mounted()) continue;
+        if (segment.promised_bytes != sums[i].promised) {
+            return differs(where + " promised bytes", segment.promised_bytes, sums[i].promised);
+        }
+        if (segment.charged_bytes() > segment.capacity_bytes) {
+            return where + ": " + std::to_string(segment.charged_bytes()) + " bytes charged of " +
+                   std::to_string(segment.capacity_bytes);
+        }
+    }
+    if (visible != visible_count_) return differs("visible objects", visible_count_, visible);
+    if (hard != hard_pinned_count_) return differs("hard-pinned objects", hard_pinned_count_, hard);
+    if (soft != soft_pinned_count_) return differs("soft-pinned objects", soft_pinned_count_, soft);
+    if (ttl != ttl_count_) return differs("objects with a TTL", ttl_count_, ttl);
+    if (value_bytes != value_bytes_) return differs("bytes of values", value_bytes_, value_bytes);
+    return {};
+}
+
+// Every record is found by its key, has a value or a put, and no replica_id is in two places.
+std::string Machine::broken_objects() const {
+    const auto refs = all_records(table_);
+    if (refs.size() != table_.size()) return differs("records", table_.size(), refs.size());
+    std::map<std::uint32_t, std::uint64_t> uses;
+    std::set<wire::ReplicaId> replicas;
+    std::string twice;
+    const auto note = [&](wire::ReplicaId replica) {
+        if (replica == 0 || !replicas.insert(replica).second) twice = "replica " + std::to_string(replica);
+    };
+    for (const Ref ref : refs) {
+        const Object& object = table_.object(ref);
+        const std::string key(object.key());
+        ++uses[object.tenant];
+        if (table_.find(table_.hash(object.tenant, key), object.tenant, key) != ref) {
+            return "the record of key '" + key + "' is not found by it";
+        }
+        if (!object.is_visible() && !object.has(kHasPut)) return "key '" + key + "' has no value and no put";
+        if (object.is_visible() != (object.replica_count > 0)) {
+            return "key '" + key + "' is visible without a replica, or has one without being visible";
+        }
+        if (object.has(kHasPut) != (puts_.find_record(ref) != 0)) {
+            return "key '" + key + "' and its unfinished put disagree";
+        }
+        for (std::size_t i = 0; i < object.replica_count; ++i) note(placed(object, i).replica);
+    }
+    for (std::size_t slot = 1; slot < puts_.slot_count(); ++slot) {
+        const Put& put = puts_.at(static_cast<PutIndex>(slot));
+        for (std::size_t i = 0; put.put_id != 0 && i < put.replica_count; ++i) note(put.replicas[i].replica);
+    }
+    retiring_.visit_all([&](wire::ReplicaId replica, const Retiring::Entry&) { note(replica); });
+    if (!twice.empty()) return twice + " is in two places";
+    sessions_.visit_all([&](const Session& session) { ++uses[session.tenant]; });
+    for (const auto tenant : tenants_.all()) {
+        if (tenants_.uses(tenant) != uses[tenant]) {
+            return differs("uses of tenant " + tenants_.name(tenant), tenants_.uses(tenant), uses[tenant]);
+        }
+    }
+    return {};
+}
+
+// Each live replica on a mounted segment is in that segment's order exactly once, hard-pinned ones in none.
+std::string Machine::broken_orders() const {
+    std::map<std::pair<SegmentIndex, bool>, std::vector<Ref>> expected;
+    for (const Ref ref : all_records(table_)) {
+        const Object& object = table_.object(ref);
+        for (std::size_t i = 0; i < object.replica_count && !object.has(kHardPin); ++i) {
+            expected[{placed(object, i).segment, object.has(kSoftPin)}].push_back(ref);
+        }
+    }
+    for (const auto index : segments_.mounted()) {
+        const Segment& segment = segments_.at(index);
+        for (const bool soft : {false, true}) {
+            const EvictionOrder& order = soft ? *segment.soft_order : *segment.order;
+            auto named = order.named(table_);
+            auto& wanted = expected[{index, soft}];
+            std::sort(named.begin(), named.end());
+            std::sort(wanted.begin(), wanted.end());
+            const std::string what = std::string(soft ? "soft-pinned" : "eviction") + " order of segment " +
+                                     std::to_string(segment.id);
+            if (named != wanted) return differs(what, named.size(), wanted.size());
+            if (order.live_count() != wanted.size()) {
+                return differs(what + ", its count", order.live_count(), wanted.size());
+            }
+        }
+    }
+    return {};
+}
+
+// The table of unfinished puts, its order by put_id and the sessions' lists name the same puts.
+std::string Machine::broken_puts() const {
+    std::size_t linked = 0;
+    wire::PutId previous = 0;
+    for (PutIndex index = puts_.oldest(); index != 0; index = puts_.at(index).newer) {
+        const Put& put = puts_.at(index);
+        if (put.put_id <= previous) return "put " + std::to_string(put.put_id) + " is out of order";
+        previous = put.put_id;
+        ++linked;
+        if (puts_.find(put.put_id) != index || puts_.find_record(put.record) != index) {
+            return "put " + std::to_string(put.put_id) + " is not found by its id and record";
+        }
+        if (settled_id() >= put.put_id) return "put " + std::to_string(put.put_id) + " is called settled";
+    }
+    if (linked != puts_.size()) return differs("unfinished puts", puts_.size(), linked);
+    std::size_t owned = 0;
+    std::string foreign;
+    sessions_.visit_all([&](const Session& session) {
+        for (PutIndex index = session.put_head; index != 0; index = puts_.at(index).session_next) {
+            ++owned;
+            if (puts_.at(index).session != session.id) foreign = std::to_string(puts_.at(index).put_id);
+        }
+    });
+    if (!foreign.empty()) return "put " + foreign + " is in another session's list";
+    if (owned != linked) return differs("puts in the lists of sessions", owned, linked);
+    return {};
+}
+
+}  // namespace mooncake::metadata

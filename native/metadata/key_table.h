@@ -1,0 +1,78 @@
+// The index: (tenant, key) to the record of its object. Owns the records' memory and the slots; knows nothing
+// of what a record means beyond its key.
+//
+// 256 shards of open addressing, so that growing one stalls nobody for long. A slot is 8 bytes: a 32-bit
+// fingerprint and the record's reference. A key's place follows from its fingerprint alone, in order: shards
+// grow without reading records, and a walk in the order of hashes meets every key that stays exactly once,
+// whatever is inserted, erased or grown meanwhile.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "metadata/arena.h"
+#include "metadata/object.h"
+
+namespace mooncake::metadata {
+
+class KeyTable {
+  public:
+    explicit KeyTable(std::uint64_t seed) : seed_(seed) {}
+
+    std::uint64_t hash(std::uint32_t tenant, std::string_view key) const;
+
+    // For batches: first touch the slots of all keys, then the records, then find each.
+    void prefetch_slot(std::uint64_t hash) const;
+    void prefetch_record(std::uint64_t hash) const;
+
+    Ref find(std::uint64_t hash, std::uint32_t tenant, std::string_view key) const;
+    // A record with the key, all else zero; the key must be new.
+    Ref insert(std::uint64_t hash, std::uint32_t tenant, std::string_view key);
+    void erase(Ref ref);
+
+    Object& object(Ref ref) const { return records_.at<Object>(ref); }
+
+    // Appends at most about `limit` records in the order of hashes, examining at most `slots_max` slots;
+    // answers where to go on, 0 = that was all.
+    std::uint64_t scan(std::uint64_t cursor, std::size_t limit, std::size_t slots_max,
+                       std::vector<Ref>& found) const;
+
+    std::size_t size() const { return size_; }
+    // What an insert of a key of that length may add, growth of a shard aside.
+    static std::size_t record_bytes(std::size_t key_bytes) { return sizeof(Object) + key_bytes; }
+    std::size_t bytes() const { return records_.used_bytes() + slot_bytes_; }
+
+  private:
+    static constexpr unsigned kShardBits = 8;
+    static constexpr std::size_t kShards = std::size_t{1} << kShardBits;
+
+    struct Slot {
+        std::uint32_t fingerprint = 0;
+        Ref ref = 0;  // 0 = empty
+    };
+    struct Shard {
+        std::vector<Slot> slots;
+        std::size_t size = 0;
+        unsigned bits = 0;  // log2 of the number of slots
+
+        std::size_t mask() const { return slots.size() - 1; }
+        std::size_t home(std::uint32_t fingerprint) const { return fingerprint >> (32 - bits); }
+    };
+
+    static std::size_t shard_of(std::uint64_t hash) { return hash >> (64 - kShardBits); }
+    static std::uint32_t fingerprint_of(std::uint64_t hash) {
+        return static_cast<std::uint32_t>(hash >> (32 - kShardBits));
+    }
+    static void place(Shard& shard, Slot slot);
+    void grow(Shard& shard);
+
+    std::uint64_t seed_;
+    std::array<Shard, kShards> shards_;
+    Arena records_;
+    std::size_t size_ = 0;
+    std::size_t slot_bytes_ = 0;
+};
+
+}  // namespace mooncake::metadata

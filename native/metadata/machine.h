@@ -1,0 +1,265 @@
+// The state machine's inside: all tables together, and the rules that join them. Each verb is in the .cc file
+// of its idea (session_verbs, segment_verbs, read_verbs, put_verbs, remove_verbs, list_verbs); what no verb
+// asks for is in eviction.cc and expiry.cc. metadata.h is the door.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "metadata/command_state.h"
+#include "metadata/counters.h"
+#include "metadata/effect.h"
+#include "metadata/journal.h"
+#include "metadata/key_table.h"
+#include "metadata/options.h"
+#include "metadata/puts.h"
+#include "metadata/random.h"
+#include "metadata/replica_status.h"
+#include "metadata/retiring.h"
+#include "metadata/segments.h"
+#include "metadata/sessions.h"
+
+namespace mooncake::metadata {
+
+// Entries of eviction orders that one step may look at, for each key it may handle.
+inline constexpr std::size_t kExaminedAKey = 16;
+
+// Stands for the tenant in the journal's subjects that are segments.
+inline constexpr std::uint32_t kSegmentSubject = 0xFFFFFFFF;
+
+// One replica wherever it is, with what it costs there.
+struct ReplicaPosition {
+    Placed placed;
+    std::uint64_t bytes = 0;
+};
+
+class Machine {
+  public:
+    Machine(const Options& options, std::uint64_t epoch, const wire::Uuid& master, std::uint64_t seed);
+
+    bool step(Command& command, std::uint64_t now_ms, Effects& effects);
+    void refuse_waiting(Command& command, std::uint64_t now_ms);
+    void session_attached(wire::SessionId session, std::uint64_t now_ms);
+    void session_detached(wire::SessionId session, std::uint64_t now_ms);
+    void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
+    bool tick(std::uint64_t now_ms, Effects& effects);
+
+    std::uint64_t epoch() const { return epoch_; }
+    const wire::Uuid& master() const { return master_; }
+    std::uint64_t settled_id() const;
+    std::vector<std::pair<std::string, std::uint64_t>> stats() const;
+    std::string broken_invariant() const;  // empty = all hold
+    std::string story(std::string_view key) const;
+
+  private:
+    using State = Command::State;
+
+    // -- dispatch and answers (machine.cc)
+    bool begin(State& command, Effects& effects);
+    bool run(State& command, Effects& effects);
+    void answered(State& command);
+    void advance_clock(std::uint64_t now_ms);
+    std::uint64_t next_id();
+
+    // -- sessions (session_verbs.cc)
+    bool open_session(State& command);
+    bool heartbeat(State& command);
+    bool report(State& command, Effects& effects);
+    bool close_session(State& command, Effects& effects);
+    void start_ending(Session& session, Effects& effects);
+    bool end_session(Session& session, std::size_t& budget, Effects& effects);
+    void revoke_puts_of(Session& session, std::size_t& budget, Effects& effects);
+
+    // -- segments (segment_verbs.cc)
+    bool mount(State& command, Effects& effects);
+    wire::MountAnswer mount_one(Session& session, const wire::SegmentDescription& segment, Effects& effects);
+    void follow_epoch(std::uint64_t known_epoch, const wire::Uuid& known_master);
+    bool unmount(State& command, Effects& effects);
+    bool segments(State& command);
+    void expel(SegmentIndex index, Effects& effects);
+
+    // -- reads (read_verbs.cc)
+    bool read_keys(State& command, Effects& effects);
+    wire::Status read_one(State& command, std::string_view key, Ref ref, Effects& effects);
+    void lookup_one(State& command, Object& object);
+    void release_lease(Ref ref, Object& object);
+    bool is_reachable(const Object& object, const wire::AvoidList& avoid) const;
+    void touch(Object& object) { object.stamp = ++clock_; }
+    void count_miss(wire::Status status);
+    // Calls answer(key, ref) for up to `keys_max` keys, prefetching; until it answers false.
+    template <class Answer>
+    void probe_keys(State& command, std::uint32_t tenant, std::size_t keys_max, Answer&& answer);
+
+    // -- puts (put_verbs.cc, placement.cc)
+    bool put_start(State& command, Effects& effects);
+    enum class PutOutcome : std::uint8_t { kAnswered, kWaits, kAgain };
+    PutOutcome start_put(State& command, Session& session, WaitingKey& waiting, std::size_t& budget,
+                         Effects& effects);
+    wire::Status may_put(const wire::PutStart& request, std::uint64_t size, Ref& ref, Effects& effects);
+    void grant(State& command, Session& session, const WaitingKey& key, Ref ref,
+               std::span<const SegmentIndex> chosen, Effects& effects);
+    void finish_put_start(State& command);
+    void answer_put(State& command, std::uint32_t index, wire::Status status);
+    bool put_end(State& command, Effects& effects);
+    wire::Status end_one(State& command, wire::PutId put_id, std::span<const wire::ReplicaResult> results,
+                         Effects& effects);
+    void commit(const Put& put, std::span<const Placed> written, State& command, Effects& effects);
+    bool put_revoke(State& command, Effects& effects);
+    // Ends an unfinished put: its replicas retire, and a record that nothing else needs goes.
+    void drop_put(PutIndex index, ReplicaEvent event, Effects& effects,
+                  std::vector<wire::ReplicaId>* retired);
+    void forget_put(PutIndex index);
+    bool is_replaceable(const Put& put) const;
+
+    std::vector<SegmentIndex> choose_segments(const wire::PutStart& request, const Session& session,
+                                              std::uint64_t size);
+    bool is_candidate(const Segment& segment, const wire::AvoidList& avoid, std::uint64_t bytes) const {
+        return segment.capacity_bytes >= bytes && !avoid.contains(segment.id);
+    }
+    // Of what a put lacks: it is there, retirements will give it, nothing can, or ask again in the next step.
+    enum class Room : std::uint8_t { kIsThere, kWillCome, kNone, kAgain };
+    Room make_room(std::uint64_t bytes, const wire::AvoidList& avoid, WaitingKey& waiting,
+                   std::size_t& budget, Effects& effects);
+    void promise(SegmentIndex index, std::uint64_t bytes, WaitingKey& waiting);
+    bool answers(const Segment& segment) const;
+    void release_promise(std::uint64_t id);
+    void expire_promises();
+    Room make_room_for_key(std::size_t key_bytes, std::size_t& budget, Effects& effects);
+    std::size_t metadata_bytes() const;
+
+    // -- removal (remove_verbs.cc)
+    bool remove_keys(State& command, Effects& effects);
+    wire::Status remove_one(State& command, Ref ref, Effects& effects);
+    // Ends the visible value: its replicas retire; the record goes unless a put needs it.
+    void end_value(Ref ref, ReplicaEvent event, Effects& effects, std::vector<wire::ReplicaId>* retired);
+    void erase_record(Ref ref);
+    // The record as this moment sees it: without replicas on expelled segments, without an ended TTL. False:
+    // the record is gone.
+    bool freshen(Ref ref, Effects& effects);
+    bool drop_expelled_replicas(Ref ref, Effects& effects);
+
+    // -- replicas (replicas.cc): the one function that changes a status, and views
+    void change(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event, std::uint64_t subject,
+                Effects& effects);
+    // change(), with kExpelled for an event where the segment left the pool. True: it retires.
+    bool end_replica(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event,
+                     std::uint64_t subject, Effects& effects);
+    std::uint64_t bytes_on(SegmentIndex segment, std::uint64_t size) const;
+    Placed placed(const Object& object, std::size_t i) const {
+        if (i == 0) return {object.replica, object.segment};
+        return extras_.at<Extra>(object.extra).more()[i - 1];
+    }
+    void set_value(Object& object, std::span<const Placed> replicas, std::uint64_t soft_pin_until_ms,
+                   std::uint64_t ttl_until_ms);
+    void clear_value(Object& object);
+    EvictionOrder* order_of(const Object& object, SegmentIndex segment);
+    void enter_orders(Ref ref);
+    void leave_order(const Object& object, SegmentIndex segment, std::uint64_t bytes);
+    std::uint64_t ttl_until_ms(const Object& object) const {
+        return object.extra == 0 ? 0 : extras_.at<Extra>(object.extra).ttl_until_ms;
+    }
+
+    // -- eviction (eviction.cc)
+    enum class Pass : std::uint8_t { kUnwanted, kKept, kSoftPinned, kSoftPinnedKept };
+    static constexpr std::array kPasses{Pass::kUnwanted, Pass::kKept, Pass::kSoftPinned,
+                                        Pass::kSoftPinnedKept};
+    struct Candidate {
+        EvictionOrder::Victim victim;
+        SegmentIndex segment = 0;
+
+        bool operator<(const Candidate& other) const { return victim.rank > other.victim.rank; }
+    };
+    std::optional<EvictionOrder::Victim> victim_on(SegmentIndex segment, Pass pass, std::size_t& budget);
+    // Each segment's victim, a heap with the lowest rank on top.
+    std::vector<Candidate> victims(std::span<const SegmentIndex> segments, Pass pass, std::size_t& budget);
+    void advance(std::vector<Candidate>& heap, Pass pass, std::size_t& budget);
+    std::uint64_t evict(Ref ref, Pass pass, Effects& effects);
+    bool is_above_watermark() const;
+    bool evict_at_watermark(Effects& effects);
+
+    // -- what time brings (expiry.cc)
+    struct Deadline {
+        enum class Kind : std::uint8_t { kSession, kGrace, kTtl, kSoftPin };
+        std::uint64_t at_ms = 0;
+        std::uint64_t id = 0;  // session or put_id
+        Ref ref = 0;
+        Kind kind = Kind::kSession;
+
+        bool operator<(const Deadline& other) const { return at_ms > other.at_ms; }  // the top is the first
+    };
+    void await(const Deadline& deadline);
+    std::uint64_t later(std::uint64_t delay_ms) const {
+        return delay_ms > ~std::uint64_t{0} - now_ms_ ? ~std::uint64_t{0} : now_ms_ + delay_ms;
+    }
+    void meet_deadlines(std::size_t& budget, Effects& effects);
+    void meet(const Deadline& deadline, std::size_t& budget, Effects& effects);
+    bool is_current(const Deadline& deadline) const;
+    void end_soft_pin(Ref ref, Object& object);
+    void end_sessions(std::size_t& budget, Effects& effects);
+    void reap_puts(std::size_t& budget, Effects& effects);
+    bool sweep_expelled(std::size_t& budget, Effects& effects);
+    void sweep_table(std::size_t& budget, Effects& effects);
+    void sweep_puts(std::size_t& budget, Effects& effects);
+    void sweep_retiring(std::size_t& budget, Effects& effects);
+    void compact_orders(std::size_t& budget);
+
+    // -- list (list_verbs.cc)
+    bool list(State& command);
+    bool is_listed(const Object& object) const;
+
+    // -- check_invariants (invariants.cc)
+    std::string broken_accounting() const;
+    std::string broken_orders() const;
+    std::string broken_objects() const;
+    std::string broken_puts() const;
+
+    const Options options_;
+    std::uint64_t epoch_;
+    wire::Uuid master_;
+    std::uint64_t counter_ = 0;  // of all ids of this epoch
+    Random random_;
+    std::uint64_t now_ms_ = 0;
+    std::uint64_t clock_ = 0;  // of accesses
+
+    Tenants tenants_;
+    Sessions sessions_;
+    Segments segments_;
+    KeyTable table_;
+    Arena extras_;
+    Puts puts_;
+    Retiring retiring_;
+    Journal journal_;
+    Counters counters_;
+    std::vector<Deadline> deadlines_;  // heap
+
+    struct Promise {
+        std::uint64_t id = 0;
+        SegmentIndex segment = 0;
+        wire::SegmentId segment_id = 0;
+        std::uint64_t bytes = 0;  // 0: kept, or given up
+        std::uint64_t until_ms = 0;
+    };
+    std::deque<Promise> promises_;  // ascending ids
+    std::uint64_t promise_counter_ = 0;
+
+    std::uint64_t visible_count_ = 0;
+    std::uint64_t hard_pinned_count_ = 0;
+    std::uint64_t soft_pinned_count_ = 0;
+    std::uint64_t ttl_count_ = 0;
+    std::uint64_t value_bytes_ = 0;  // of visible values, once each
+
+    std::uint64_t round_left_bytes_ = 0;  // of the eviction round under way at the watermark
+    std::uint64_t round_freed_bytes_ = 0;
+
+    // The sweep after an expulsion: what still names its slots, looked through in turn.
+    std::uint64_t sweep_table_cursor_ = 0;
+    std::uint64_t sweep_retiring_cursor_ = 0;
+    std::size_t sweep_put_cursor_ = 0;
+    std::size_t compact_position_ = 0;
+    std::vector<Ref> scanned_;  // scratch of walks over the table
+};
+
+}  // namespace mooncake::metadata

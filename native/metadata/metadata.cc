@@ -1,0 +1,46 @@
+#include "metadata/metadata.h"
+
+#include <stdexcept>
+
+#include "metadata/machine.h"
+
+namespace mooncake::metadata {
+
+struct Metadata::State : Machine {
+    using Machine::Machine;
+};
+
+Metadata::Metadata(const Options& options, std::uint64_t epoch, const wire::Uuid& master, std::uint64_t seed)
+    : state_(std::make_unique<State>(options, epoch, master, seed)) {}
+Metadata::~Metadata() = default;
+
+bool Metadata::step(Command& command, std::uint64_t now_ms, Effects& effects) {
+    return state_->step(command, now_ms, effects);
+}
+void Metadata::refuse_waiting(Command& command, std::uint64_t now_ms) {
+    state_->refuse_waiting(command, now_ms);
+}
+void Metadata::session_attached(wire::SessionId session, std::uint64_t now_ms) {
+    state_->session_attached(session, now_ms);
+}
+void Metadata::session_detached(wire::SessionId session, std::uint64_t now_ms) {
+    state_->session_detached(session, now_ms);
+}
+void Metadata::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {
+    state_->freed(freed, effects);
+}
+bool Metadata::tick(std::uint64_t now_ms, Effects& effects) { return state_->tick(now_ms, effects); }
+
+std::uint64_t Metadata::epoch() const { return state_->epoch(); }
+const wire::Uuid& Metadata::master() const { return state_->master(); }
+std::uint64_t Metadata::settled_id() const { return state_->settled_id(); }
+std::vector<std::pair<std::string, std::uint64_t>> Metadata::stats() const { return state_->stats(); }
+std::string Metadata::story(std::string_view key) const { return state_->story(key); }
+
+// Uncaught, it ends the process with its text: a wrong store is worse than a stopped one.
+void Metadata::check_invariants() const {
+    const std::string broken = state_->broken_invariant();
+    if (!broken.empty()) throw std::logic_error("broken invariant: " + broken);
+}
+
+}  // namespace mooncake::metadata

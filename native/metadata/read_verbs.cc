@@ -1,0 +1,121 @@
+// exists, match_prefix, lookup, touch, release: one walk over the keys, one answer each.
+#include "metadata/machine.h"
+#include "metadata/probe.h"
+
+namespace mooncake::metadata {
+
+bool Machine::read_keys(State& command, Effects& effects) {
+    const auto& request = std::get<wire::KeysRequest>(command.message);
+    if (!command.cursor) command.cursor.emplace(request.keys);
+    const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;
+    bool missed = false;
+    probe_keys(command, tenant, options_.keys_a_step_max, [&](std::string_view key, Ref ref) {
+        const wire::Status status = read_one(command, key, ref, effects);
+        if (!wire::ok(status)) ++command.failed_items;
+        if (command.verb != wire::Verb::kMatchPrefix) return true;
+        if (wire::ok(status)) {
+            ++command.match.length;
+        } else {
+            command.match.miss = status;
+            missed = true;
+        }
+        return !missed;
+    });
+    if (!command.cursor->done() && !missed) return false;
+
+    wire::Writer writer(command.body);
+    if (command.verb == wire::Verb::kMatchPrefix) {
+        writer.put(command.match);
+    } else if (command.verb == wire::Verb::kLookup) {
+        writer.put(static_cast<std::uint32_t>(command.found.size()));
+        writer.put(std::uint32_t{0});
+        for (const auto& record : command.found) writer.put(record);
+        for (const auto& place : command.places) writer.put(place);
+    } else {
+        wire::encode_statuses(command.statuses, writer);
+    }
+    command.finish(wire::Status::kOk);
+    return true;
+}
+
+wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Effects& effects) {
+    wire::Status status = wire::Status::kOk;
+    if (!wire::is_valid_key(key)) {
+        status = wire::Status::kInvalidKey;
+    } else if (ref == 0 || !freshen(ref, effects)) {
+        status = wire::Status::kObjectNotFound;
+    } else if (!table_.object(ref).is_visible()) {
+        status = wire::Status::kNotReady;
+    } else if (command.verb != wire::Verb::kRelease && !is_reachable(table_.object(ref), command.avoid)) {
+        status = wire::Status::kUnreachable;
+    }
+    if (command.verb == wire::Verb::kLookup) {
+        if (wire::ok(status)) {
+            lookup_one(command, table_.object(ref));
+        } else {
+            count_miss(status);
+            command.found.push_back({status, 0, 0, 0, 0, 0});
+        }
+        return status;
+    }
+    if (command.verb != wire::Verb::kMatchPrefix) command.statuses.push_back(status);
+    if (!wire::ok(status)) return status;
+    Object& object = table_.object(ref);
+    if (command.verb == wire::Verb::kRelease) {
+        release_lease(ref, object);
+    } else if ((command.prefix.flags & wire::kExistsWithoutHold) == 0) {
+        touch(object);
+        const std::uint64_t until = now_ms_ + options_.exists_hold_ms;
+        if (command.verb != wire::Verb::kTouch && until > object.hold_until_ms) object.hold_until_ms = until;
+    }
+    return status;
+}
+
+void Machine::lookup_one(State& command, Object& object) {
+    touch(object);
+    if (!object.is_leased(now_ms_)) object.lease_count = 0;
+    if (object.lease_count < 0xFFFF) ++object.lease_count;
+    object.lease_until_ms = now_ms_ + options_.lease_ttl_ms;
+    ++counters_.lookup_hits;
+    counters_.lookup_hit_bytes += object.size;
+
+    std::uint8_t count = 0;
+    for (std::size_t i = 0; i < object.replica_count; ++i) {
+        const Placed one = placed(object, i);
+        const wire::SegmentId segment = segments_.at(one.segment).id;
+        if (command.avoid.contains(segment)) continue;
+        command.places.push_back({one.replica, segment});
+        ++count;
+    }
+    command.found.push_back({wire::Status::kOk, count, 0, static_cast<std::uint32_t>(options_.lease_ttl_ms),
+                             object.put_id, object.size});
+}
+
+void Machine::release_lease(Ref ref, Object& object) {
+    if (object.lease_count == 0 || --object.lease_count > 0) return;
+    object.lease_until_ms = 0;
+    if (object.kept_until_ms() > now_ms_) return;
+    for (std::size_t i = 0; i < object.replica_count; ++i) {
+        if (auto* order = order_of(object, placed(object, i).segment)) order->released(ref, object);
+    }
+}
+
+bool Machine::is_reachable(const Object& object, const wire::AvoidList& avoid) const {
+    if (avoid.count() == 0) return true;
+    for (std::size_t i = 0; i < object.replica_count; ++i) {
+        if (!avoid.contains(segments_.at(placed(object, i).segment).id)) return true;
+    }
+    return false;
+}
+
+void Machine::count_miss(wire::Status status) {
+    if (status == wire::Status::kNotReady) {
+        ++counters_.misses_not_ready;
+    } else if (status == wire::Status::kUnreachable) {
+        ++counters_.misses_unreachable;
+    } else {
+        ++counters_.misses_not_found;
+    }
+}
+
+}  // namespace mooncake::metadata

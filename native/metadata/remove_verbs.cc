@@ -1,0 +1,114 @@
+// Ending values: remove, and the steps by which every value ends.
+#include <cassert>
+
+#include "metadata/machine.h"
+#include "metadata/probe.h"
+
+namespace mooncake::metadata {
+
+bool Machine::remove_keys(State& command, Effects& effects) {
+    const auto& request = std::get<wire::KeysRequest>(command.message);
+    if (!command.cursor) command.cursor.emplace(request.keys);
+    const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;
+    probe_keys(command, tenant, options_.keys_a_step_max, [&](std::string_view key, Ref ref) {
+        const wire::Status status =
+            wire::is_valid_key(key) ? remove_one(command, ref, effects) : wire::Status::kInvalidKey;
+        if (!wire::ok(status)) ++command.failed_items;
+        command.statuses.push_back(status);
+        return true;
+    });
+    if (!command.cursor->done()) return false;
+    wire::Writer writer(command.body);
+    wire::encode_statuses(command.statuses, writer);
+    command.finish(wire::Status::kOk);
+    return true;
+}
+
+wire::Status Machine::remove_one(State& command, Ref ref, Effects& effects) {
+    if (ref == 0 || !freshen(ref, effects)) return wire::Status::kObjectNotFound;
+    const bool force = (command.prefix.flags & wire::kRemoveForce) != 0;
+    const Object& object = table_.object(ref);
+    if (!object.is_visible()) {
+        if (!force) return wire::Status::kNotReady;
+        drop_put(puts_.find_record(ref), ReplicaEvent::kRevoked, effects, &command.retired);
+        return wire::Status::kOk;
+    }
+    if (!force && object.is_leased(now_ms_)) return wire::Status::kObjectHasLease;
+    ++counters_.removed_keys;
+    end_value(ref, ReplicaEvent::kRemoved, effects, &command.retired);
+    return wire::Status::kOk;
+}
+
+void Machine::end_value(Ref ref, ReplicaEvent event, Effects& effects,
+                        std::vector<wire::ReplicaId>* retired) {
+    Object& object = table_.object(ref);
+    assert(object.is_visible());
+    const std::uint64_t subject = table_.hash(object.tenant, object.key());
+    for (std::size_t i = 0; i < object.replica_count; ++i) {
+        const Placed one = placed(object, i);
+        const ReplicaPosition replica{one, bytes_on(one.segment, object.size)};
+        leave_order(object, one.segment, replica.bytes);
+        const bool retires = end_replica(replica, ReplicaStatus::kLive, event, subject, effects);
+        if (retires && retired != nullptr) retired->push_back(one.replica);
+    }
+    --visible_count_;
+    value_bytes_ -= object.size;
+    if (object.has(kHardPin)) --hard_pinned_count_;
+    if (object.has(kSoftPin)) --soft_pinned_count_;
+    if (ttl_until_ms(object) != 0) --ttl_count_;
+    clear_value(object);
+    if (!object.has(kHasPut)) erase_record(ref);
+}
+
+void Machine::erase_record(Ref ref) {
+    tenants_.release(table_.object(ref).tenant);
+    table_.erase(ref);
+}
+
+bool Machine::freshen(Ref ref, Effects& effects) {
+    Object& object = table_.object(ref);
+    if (!object.is_visible()) return true;
+    if (segments_.expelled_count() > 0 && !drop_expelled_replicas(ref, effects)) return false;
+    if (!object.is_visible()) return true;
+    const std::uint64_t until = ttl_until_ms(object);
+    if (until == 0 || until > now_ms_) return true;
+    const bool stays = object.has(kHasPut);
+    ++counters_.expired_keys;
+    end_value(ref, ReplicaEvent::kExpired, effects, nullptr);
+    return stays;
+}
+
+// False: it was the last replica of a value, and no put needs the record.
+bool Machine::drop_expelled_replicas(Ref ref, Effects& effects) {
+    Object& object = table_.object(ref);
+    std::array<Placed, wire::kReplicasMax> kept;
+    std::size_t kept_count = 0;
+    for (std::size_t i = 0; i < object.replica_count; ++i) {
+        const Placed one = placed(object, i);
+        if (segments_.at(one.segment).is_mounted()) kept[kept_count++] = one;
+    }
+    if (kept_count == object.replica_count) return true;
+    if (kept_count == 0) {
+        const bool stays = object.has(kHasPut);
+        ++counters_.lost_keys;
+        end_value(ref, ReplicaEvent::kExpelled, effects, nullptr);
+        return stays;
+    }
+    const std::uint64_t subject = table_.hash(object.tenant, object.key());
+    for (std::size_t i = 0; i < object.replica_count; ++i) {
+        const Placed one = placed(object, i);
+        if (segments_.at(one.segment).is_mounted()) continue;
+        const ReplicaPosition replica{one, bytes_on(one.segment, object.size)};
+        leave_order(object, one.segment, replica.bytes);
+        change(replica, ReplicaStatus::kLive, ReplicaEvent::kExpelled, subject, effects);
+    }
+    const Ref old_extra = object.extra;
+    const Extra& extra = extras_.at<Extra>(old_extra);
+    const std::size_t old_count = object.replica_count;
+    object.extra = 0;
+    set_value(object, std::span(kept.data(), kept_count), extra.soft_pin_until_ms, extra.ttl_until_ms);
+    extras_.free(old_extra, Extra::bytes(old_count));
+    return true;
+}
+
+}  // namespace mooncake::metadata

@@ -1,0 +1,64 @@
+// The life of a replica as data: every status, every event, and the only moves between them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace mooncake::metadata {
+
+enum class ReplicaStatus : std::uint8_t {
+    kNone,        // no id yet, or for good no more
+    kUnfinished,  // placed by a put_start: charged, in Puts
+    kLive,        // committed: charged, in its Object, readable
+    kRetiring,    // told to go: charged until the node reports its range freed, in Retiring
+};
+inline constexpr std::size_t kReplicaStatuses = 4;
+
+enum class ReplicaEvent : std::uint8_t {
+    kPlaced,      // put_start
+    kCommitted,   // put_end: written whole
+    kFailed,      // put_end: not written, or not named
+    kRevoked,     // put_revoke, a session that ended, or a put_start in its place
+    kReaped,      // unfinished for put_start_release_ms
+    kSuperseded,  // a newer value of the key committed
+    kRemoved,     // remove
+    kEvicted,     // eviction
+    kExpired,     // the value's TTL ended
+    kFreed,       // the node gave the range back
+    kExpelled,    // its segment left the pool
+};
+
+struct ReplicaTransition {
+    ReplicaStatus from;
+    ReplicaEvent event;
+    ReplicaStatus to;
+};
+
+inline constexpr std::array kReplicaTransitions{
+    ReplicaTransition{ReplicaStatus::kNone, ReplicaEvent::kPlaced, ReplicaStatus::kUnfinished},
+    ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kCommitted, ReplicaStatus::kLive},
+    ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kFailed, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kRevoked, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kReaped, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kSuperseded, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kExpelled, ReplicaStatus::kNone},
+    ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kSuperseded, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kRemoved, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kEvicted, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kExpired, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kExpelled, ReplicaStatus::kNone},
+    ReplicaTransition{ReplicaStatus::kRetiring, ReplicaEvent::kFreed, ReplicaStatus::kNone},
+    ReplicaTransition{ReplicaStatus::kRetiring, ReplicaEvent::kExpelled, ReplicaStatus::kNone},
+};
+
+// The row of the table, or nullptr: such a move would be a bug of ours.
+constexpr const ReplicaTransition* replica_transition(ReplicaStatus from, ReplicaEvent event) {
+    for (const auto& row : kReplicaTransitions) {
+        if (row.from == from && row.event == event) return &row;
+    }
+    return nullptr;
+}
+
+const char* event_name(ReplicaEvent event);
+
+}  // namespace mooncake::metadata

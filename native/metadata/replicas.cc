@@ -1,0 +1,99 @@
+// Replicas: the one function that changes a status, and how an object holds them.
+#include <cassert>
+
+#include "metadata/machine.h"
+#include "wire/range_bytes.h"
+
+namespace mooncake::metadata {
+
+void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event,
+                     std::uint64_t subject, Effects& effects) {
+    const ReplicaTransition* row = replica_transition(from, event);
+    assert(row != nullptr);
+    Segment& segment = segments_.at(replica.placed.segment);
+    if (from != ReplicaStatus::kNone) {
+        const auto left = static_cast<std::size_t>(from);
+        assert(segment.counts[left] > 0 && segment.bytes[left] >= replica.bytes);
+        segment.bytes[left] -= replica.bytes;
+        --segment.counts[left];
+    }
+    if (row->to != ReplicaStatus::kNone) {
+        const auto entered = static_cast<std::size_t>(row->to);
+        segment.bytes[entered] += replica.bytes;
+        ++segment.counts[entered];
+    }
+    if (from == ReplicaStatus::kRetiring) retiring_.erase(replica.placed.replica);
+    if (row->to == ReplicaStatus::kRetiring) {
+        retiring_.insert(replica.placed.replica, {replica.bytes, replica.placed.segment});
+        effects.push_back({Effect::Kind::kRetire, segment.id, replica.placed.replica, 0});
+    }
+    journal_.add({now_ms_, subject, replica.placed.replica, segment.id, event, false});
+}
+
+bool Machine::end_replica(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event,
+                          std::uint64_t subject, Effects& effects) {
+    const bool here = segments_.at(replica.placed.segment).is_mounted();
+    change(replica, from, here ? event : ReplicaEvent::kExpelled, subject, effects);
+    return here;
+}
+
+std::uint64_t Machine::bytes_on(SegmentIndex segment, std::uint64_t size) const {
+    return wire::range_bytes(size, segments_.at(segment).tier);
+}
+
+void Machine::set_value(Object& object, std::span<const Placed> replicas, std::uint64_t soft_pin_until_ms,
+                        std::uint64_t ttl_until_ms) {
+    assert(object.extra == 0 && !replicas.empty());
+    object.replica = replicas[0].replica;
+    object.segment = replicas[0].segment;
+    object.replica_count = static_cast<std::uint8_t>(replicas.size());
+    if (replicas.size() == 1 && soft_pin_until_ms == 0 && ttl_until_ms == 0) return;
+    object.extra = extras_.allocate(Extra::bytes(replicas.size()));
+    Extra& extra = extras_.at<Extra>(object.extra);
+    extra.soft_pin_until_ms = soft_pin_until_ms;
+    extra.ttl_until_ms = ttl_until_ms;
+    for (std::size_t i = 1; i < replicas.size(); ++i) extra.more()[i - 1] = replicas[i];
+}
+
+// Leaves the record without a value; flags that speak of the value go with it.
+void Machine::clear_value(Object& object) {
+    if (object.extra != 0) extras_.free(object.extra, Extra::bytes(object.replica_count));
+    object.put_id = 0;
+    object.size = 0;
+    object.replica = 0;
+    object.extra = 0;
+    object.segment = 0;
+    object.replica_count = 0;
+    object.lease_until_ms = 0;
+    object.lease_count = 0;
+    object.hold_until_ms = 0;
+    object.flags &= kHasPut;
+}
+
+// Where the object waits for eviction on that segment; nullptr for what is never evicted.
+EvictionOrder* Machine::order_of(const Object& object, SegmentIndex index) {
+    Segment& segment = segments_.at(index);
+    if (object.has(kHardPin) || !segment.is_mounted()) return nullptr;
+    return object.has(kSoftPin) ? segment.soft_order.get() : segment.order.get();
+}
+
+void Machine::enter_orders(Ref ref) {
+    const Object& object = table_.object(ref);
+    for (std::size_t i = 0; i < object.replica_count; ++i) {
+        const SegmentIndex index = placed(object, i).segment;
+        Segment& segment = segments_.at(index);
+        const std::uint64_t bytes = bytes_on(index, object.size);
+        if (object.has(kHardPin)) segment.hard_pinned_bytes += bytes;
+        if (object.has(kSoftPin)) segment.soft_pinned_bytes += bytes;
+        if (auto* order = order_of(object, index)) order->inserted(ref, object, clock_);
+    }
+}
+
+void Machine::leave_order(const Object& object, SegmentIndex index, std::uint64_t bytes) {
+    Segment& segment = segments_.at(index);
+    if (object.has(kHardPin)) segment.hard_pinned_bytes -= bytes;
+    if (object.has(kSoftPin)) segment.soft_pinned_bytes -= bytes;
+    if (auto* order = order_of(object, index)) order->removed();
+}
+
+}  // namespace mooncake::metadata

@@ -1,0 +1,150 @@
+// Segments: mount, unmount, list, and how one leaves the pool.
+#include <algorithm>
+
+#include "metadata/machine.h"
+
+namespace mooncake::metadata {
+
+namespace {
+
+bool is_printable(std::string_view name) {
+    return std::none_of(name.begin(), name.end(),
+                        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+}
+
+bool is_valid(const wire::SegmentDescription& segment) {
+    return (segment.tier == wire::Tier::kDram || segment.tier == wire::Tier::kSsd) &&
+           segment.capacity_bytes > 0 && segment.capacity_bytes <= kSegmentBytesMax &&
+           !segment.name.empty() && is_printable(segment.name) && is_printable(segment.host_id) &&
+           std::all_of(segment.endpoints.begin(), segment.endpoints.end(),
+                       [](std::string_view endpoint) { return !endpoint.empty() && is_printable(endpoint); });
+}
+
+bool shares_endpoint(const Segment& segment, const wire::SegmentDescription& other) {
+    return std::any_of(segment.endpoints.begin(), segment.endpoints.end(), [&](const std::string& endpoint) {
+        return std::find(other.endpoints.begin(), other.endpoints.end(), endpoint) != other.endpoints.end();
+    });
+}
+
+}  // namespace
+
+bool Machine::mount(State& command, Effects& effects) {
+    const auto& request = std::get<wire::Mount>(command.message);
+    if (request.known_epoch >= wire::kEpochMax) {
+        command.finish(wire::Status::kInvalidParams,
+                       "known_epoch " + std::to_string(request.known_epoch) + " leaves no later reign");
+        return true;
+    }
+    follow_epoch(request.known_epoch, request.known_master);
+    Session& session = *sessions_.find(command.prefix.session);
+    std::vector<wire::MountAnswer> answers;
+    for (const auto& segment : request.segments) {
+        answers.push_back(mount_one(session, segment, effects));
+        if (!wire::ok(answers.back().status)) ++command.failed_items;
+    }
+    wire::Writer writer(command.body);
+    wire::encode_mount_reply(answers, writer);
+    command.finish(wire::Status::kOk);
+    return true;
+}
+
+// A node that has followed a later reign, or the same number under another master, would refuse this one's
+// commands: take a later number before anything is granted there.
+void Machine::follow_epoch(std::uint64_t known_epoch, const wire::Uuid& known_master) {
+    if (known_epoch < epoch_ || (known_epoch == epoch_ && known_master == master_)) return;
+    epoch_ = known_epoch + 1;
+    counter_ = 0;
+}
+
+wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescription& segment,
+                                     Effects& effects) {
+    if (!is_valid(segment)) return {wire::Status::kInvalidParams, 0};
+    if (const SegmentIndex* found = segments_.find_name(segment.name);
+        found != nullptr && segments_.at(*found).incarnation == segment.incarnation) {
+        Segment& mounted = segments_.at(*found);
+        if (mounted.owner != session.id) return {wire::Status::kSegmentAlreadyExists, 0};
+        if (mounted.capacity_bytes != segment.capacity_bytes || mounted.tier != segment.tier) {
+            return {wire::Status::kInvalidParams, 0};
+        }
+        mounted.endpoints.assign(segment.endpoints.begin(), segment.endpoints.end());
+        effects.push_back({Effect::Kind::kMounted, mounted.id, 0, session.id});
+        return {wire::Status::kOk, mounted.id};
+    }
+    // An earlier life of the same segment, or of the process behind one of its endpoints, is over.
+    const std::vector<SegmentIndex> before = segments_.mounted();
+    for (const auto index : before) {
+        const Segment& other = segments_.at(index);
+        const bool older = other.incarnation != segment.incarnation &&
+                           (other.name == segment.name || shares_endpoint(other, segment));
+        if (older) expel(index, effects);
+    }
+    if (segments_.mounted().size() + segments_.expelled_count() >= options_.segments_max) {
+        return {wire::Status::kBusy, 0};
+    }
+    const wire::SegmentId id = next_id();
+    segments_.mount(id, session.id, segment);
+    ++counters_.segments_mounted;
+    journal_.add({now_ms_, table_.hash(kSegmentSubject, segment.name), 0, id, ReplicaEvent::kPlaced, true});
+    effects.push_back({Effect::Kind::kMounted, id, 0, session.id});
+    effects.push_back({Effect::Kind::kSpaceReturned, id, 0, 0});
+    return {wire::Status::kOk, id};
+}
+
+bool Machine::unmount(State& command, Effects& effects) {
+    const auto& request = std::get<wire::SegmentIds>(command.message);
+    std::vector<wire::Status> statuses;
+    for (const auto id : request.ids) {
+        const SegmentIndex* index = segments_.find(id);
+        if (index == nullptr) {
+            statuses.push_back(wire::Status::kSegmentNotFound);
+        } else if (segments_.at(*index).owner != command.prefix.session) {
+            statuses.push_back(wire::Status::kIllegalClient);
+        } else {
+            expel(*index, effects);
+            statuses.push_back(wire::Status::kOk);
+        }
+    }
+    wire::Writer writer(command.body);
+    wire::encode_statuses(statuses, writer);
+    command.finish(wire::Status::kOk);
+    return true;
+}
+
+// Out of the pool at once: nothing is read or placed there any more. What still names it goes bit by bit,
+// with tick or when a request meets it.
+void Machine::expel(SegmentIndex index, Effects& effects) {
+    const Segment& segment = segments_.at(index);
+    journal_.add(
+        {now_ms_, table_.hash(kSegmentSubject, segment.name), 0, segment.id, ReplicaEvent::kExpelled, true});
+    effects.push_back({Effect::Kind::kExpel, segment.id, 0, segment.owner});
+    ++counters_.segments_expelled;
+    segments_.expel(index);
+}
+
+bool Machine::segments(State& command) {
+    const auto& request = std::get<wire::SegmentIds>(command.message);
+    std::vector<wire::SegmentInfo> answers;
+    const auto add = [&](const Segment& segment) {
+        answers.push_back({wire::Status::kOk, segment.id, segment.owner, segment.charged_bytes(),
+                           segment.retiring_bytes(), segment.replica_count(), segment.description()});
+    };
+    if (request.ids.empty()) {
+        for (const auto index : segments_.mounted()) add(segments_.at(index));
+    }
+    for (const auto id : request.ids) {
+        if (const SegmentIndex* index = segments_.find(id)) {
+            add(segments_.at(*index));
+        } else {
+            wire::SegmentInfo gone;
+            gone.status = wire::Status::kSegmentNotFound;
+            gone.segment = id;
+            answers.push_back(gone);
+        }
+    }
+    wire::Writer writer(command.body);
+    wire::encode_segments_reply(answers, writer);
+    command.finish(wire::Status::kOk);
+    return true;
+}
+
+}  // namespace mooncake::metadata

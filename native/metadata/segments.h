@@ -1,0 +1,125 @@
+// The segments of the pool and what is charged on each. Owns capacity accounting and the eviction orders;
+// knows neither keys nor puts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "metadata/eviction_order.h"
+#include "metadata/flat_map.h"
+#include "metadata/object.h"
+#include "metadata/replica_status.h"
+#include "wire/control.h"
+#include "wire/lane.h"
+
+namespace mooncake::metadata {
+
+inline constexpr std::uint64_t kSegmentBytesMax = std::uint64_t{1} << 50;
+
+struct Segment {
+    enum class State : std::uint8_t {
+        kFree,      // the slot names no segment
+        kMounted,   // in the pool
+        kExpelled,  // out of the pool; records may still name the slot, and are met by the sweep or by a read
+    };
+    State state = State::kFree;
+    wire::SegmentId id = 0;
+    wire::SessionId owner = 0;
+
+    wire::Tier tier = wire::Tier::kDram;
+    std::uint64_t capacity_bytes = 0;
+    wire::Uuid incarnation{};
+    std::string name;
+    std::string host_id;
+    std::vector<std::string> endpoints;
+
+    // Of the replicas here, by ReplicaStatus (kNone stays zero).
+    std::array<std::uint64_t, kReplicaStatuses> bytes{};
+    std::array<std::uint64_t, kReplicaStatuses> counts{};
+    std::uint64_t hard_pinned_bytes = 0;  // of live replicas
+    std::uint64_t soft_pinned_bytes = 0;
+    // Room that retirements under way will give to puts that wait for it.
+    std::uint64_t promised_bytes = 0;
+
+    std::unique_ptr<EvictionOrder> order;       // of live objects without a pin
+    std::unique_ptr<EvictionOrder> soft_order;  // of those with a soft pin
+    wire::SegmentReport report;                 // the node's last
+
+    bool is_mounted() const { return state == State::kMounted; }
+    std::uint64_t of(ReplicaStatus status) const { return bytes[static_cast<std::size_t>(status)]; }
+    // What values occupy, and what is on its way out.
+    std::uint64_t used_bytes() const { return of(ReplicaStatus::kUnfinished) + of(ReplicaStatus::kLive); }
+    std::uint64_t retiring_bytes() const { return of(ReplicaStatus::kRetiring); }
+    std::uint64_t charged_bytes() const { return used_bytes() + retiring_bytes(); }
+    std::uint64_t replica_count() const { return counts[1] + counts[2] + counts[3]; }
+
+    // Room now, beside what free bytes owe to puts that waited first.
+    bool fits(std::uint64_t wanted) const {
+        const std::uint64_t owed = promised_bytes > retiring_bytes() ? promised_bytes - retiring_bytes() : 0;
+        return charged_bytes() + owed + wanted <= capacity_bytes;
+    }
+    // Room once all retirements under way are through.
+    bool will_fit(std::uint64_t wanted) const {
+        return used_bytes() + promised_bytes + wanted <= capacity_bytes;
+    }
+    // Room if everything evictable went too.
+    bool could_fit(std::uint64_t wanted, bool evict_soft_pinned) const {
+        const std::uint64_t stays =
+            of(ReplicaStatus::kUnfinished) + hard_pinned_bytes + (evict_soft_pinned ? 0 : soft_pinned_bytes);
+        return stays + promised_bytes + wanted <= capacity_bytes;
+    }
+    double free_ratio() const {
+        return 1.0 - static_cast<double>(charged_bytes()) / static_cast<double>(capacity_bytes);
+    }
+    wire::SegmentDescription description() const;
+};
+
+class Segments {
+  public:
+    Segment& at(SegmentIndex index) { return slots_[index]; }
+    const Segment& at(SegmentIndex index) const { return slots_[index]; }
+    std::size_t slot_count() const { return slots_.size(); }
+
+    // Indices of what is in the pool.
+    const std::vector<SegmentIndex>& mounted() const { return mounted_; }
+    const std::vector<SegmentIndex>& mounted_dram() const { return mounted_dram_; }
+    // The mounted segment with that id or name, or nullptr.
+    const SegmentIndex* find(wire::SegmentId id) const { return by_id_.find(id); }
+    const SegmentIndex* find_name(std::string_view name) const;
+
+    SegmentIndex mount(wire::SegmentId id, wire::SessionId owner,
+                       const wire::SegmentDescription& description);
+    // Leaves the pool; the slot waits for free_empty_slots.
+    void expel(SegmentIndex index);
+    std::size_t expelled_count() const { return expelled_count_; }
+    // Replicas of that status on segments that left.
+    std::uint64_t expelled_replicas(ReplicaStatus status) const;
+    // Frees the slots of expelled segments that no replica names any more.
+    void free_empty_slots();
+
+    // Sums over the mounted segments of the DRAM tier.
+    struct Totals {
+        std::uint64_t capacity_bytes = 0;
+        std::uint64_t used_bytes = 0;
+        std::uint64_t retiring_bytes = 0;
+    };
+    Totals dram_totals() const;
+    std::uint64_t largest_dram_bytes() const { return largest_dram_bytes_; }
+
+  private:
+    void list_mounted();
+
+    std::vector<Segment> slots_;
+    std::vector<SegmentIndex> free_;
+    std::vector<SegmentIndex> mounted_;
+    std::vector<SegmentIndex> mounted_dram_;
+    FlatMap<SegmentIndex> by_id_;
+    std::size_t expelled_count_ = 0;
+    std::uint64_t largest_dram_bytes_ = 0;
+};
+
+}  // namespace mooncake::metadata

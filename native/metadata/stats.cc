@@ -1,0 +1,81 @@
+// Counters and gauges by name. Units are in the names; counters end in _total.
+#include "metadata/machine.h"
+
+namespace mooncake::metadata {
+
+std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
+    const auto totals = segments_.dram_totals();
+    std::uint64_t capacity = 0;
+    std::uint64_t charged = 0;
+    for (const auto index : segments_.mounted()) {
+        capacity += segments_.at(index).capacity_bytes;
+        charged += segments_.at(index).charged_bytes();
+    }
+    std::uint64_t active = 0;
+    sessions_.visit_all([&](const Session& session) { active += session.ending ? 0 : 1; });
+    std::vector<std::pair<std::string, std::uint64_t>> all{
+        {"epoch", epoch_},
+        {"key_count", visible_count_},
+        {"hard_pin_key_count", hard_pinned_count_},
+        {"soft_pin_key_count", soft_pinned_count_},
+        {"ttl_key_count", ttl_count_},
+        {"value_bytes", value_bytes_},
+        {"unfinished_put_count", puts_.size()},
+        {"allocated_bytes", charged},
+        {"total_capacity_bytes", capacity},
+        {"dram_used_bytes", totals.used_bytes},
+        {"dram_retiring_bytes", totals.retiring_bytes},
+        {"dram_capacity_bytes", totals.capacity_bytes},
+        {"retiring_replica_count", retiring_.size()},
+        {"active_session_count", active},
+        {"segment_count", segments_.mounted().size()},
+        {"expelled_segment_count", segments_.expelled_count()},
+        {"tenant_count", tenants_.count()},
+        {"metadata_bytes", metadata_bytes()},
+        {"max_keys", options_.max_keys},
+        {"max_metadata_bytes", options_.max_metadata_bytes},
+        {"settled_id", settled_id()},
+        {"lookup_hits_total", counters_.lookup_hits},
+        {"lookup_hit_bytes_total", counters_.lookup_hit_bytes},
+        {"lookup_misses_not_found_total", counters_.misses_not_found},
+        {"lookup_misses_not_ready_total", counters_.misses_not_ready},
+        {"lookup_misses_unreachable_total", counters_.misses_unreachable},
+        {"allocation_failures_total", counters_.allocation_failures},
+        {"partial_allocations_total", counters_.partial_allocations},
+        {"waits_for_space_total", counters_.waits_for_space},
+        {"attempted_evictions_total", counters_.eviction_rounds},
+        {"successful_evictions_total", counters_.eviction_successes},
+        {"evicted_keys_total", counters_.evicted_keys},
+        {"evicted_bytes_total", counters_.evicted_bytes},
+        {"evicted_leased_keys_total", counters_.evicted_leased_keys},
+        {"evicted_soft_pinned_keys_total", counters_.evicted_soft_pinned_keys},
+        {"expired_keys_total", counters_.expired_keys},
+        {"removed_keys_total", counters_.removed_keys},
+        {"superseded_keys_total", counters_.superseded_keys},
+        {"lost_keys_total", counters_.lost_keys},
+        {"discarded_puts_total", counters_.puts_discarded},
+        {"reaped_puts_total", counters_.puts_reaped},
+        {"orphaned_puts_total", counters_.puts_orphaned},
+        {"sessions_opened_total", counters_.sessions_opened},
+        {"sessions_expired_total", counters_.sessions_expired},
+        {"segments_mounted_total", counters_.segments_mounted},
+        {"segments_expelled_total", counters_.segments_expelled},
+        {"freed_replicas_total", counters_.freed_replicas},
+        {"replayed_requests_total", counters_.replayed_requests},
+        {"unreachable_reports_total", counters_.unreachable_reports},
+    };
+    for (std::size_t i = 0; i < Counters::kVerbs; ++i) {
+        const char* verb = wire::verb_name(static_cast<wire::Verb>(i));
+        const VerbCounters& counted = counters_.verbs[i];
+        if (verb == nullptr || counted.requests == 0) continue;
+        const std::string name(verb);
+        all.emplace_back(name + "_requests_total", counted.requests);
+        all.emplace_back(name + "_failures_total", counted.failures);
+        all.emplace_back(name + "_partial_successes_total", counted.partial_successes);
+        all.emplace_back(name + "_items_total", counted.items);
+        all.emplace_back(name + "_failed_items_total", counted.failed_items);
+    }
+    return all;
+}
+
+}  // namespace mooncake::metadata
