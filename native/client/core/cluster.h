@@ -1,0 +1,158 @@
+// What a client knows about the cluster beyond one operation: its session, which segment lies at which peer,
+// which peers answer, and what is to be told to the master in the background (leases that are over, puts
+// given up).
+//
+// Decides; no socket, thread or clock: `now_ms` is an argument, randomness a seed. Operations see the
+// Cluster interface; the driver puts a lock round ClusterState, a simulation uses it as it is.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "wire/bytes.h"
+#include "wire/ids.h"
+#include "wire/lane.h"
+
+namespace mooncake::client {
+
+// A place that serves reads and writes: one node's data endpoint. Ids are dense and stay as long as the
+// client.
+using PeerId = std::uint32_t;
+inline constexpr PeerId kNoPeer = ~PeerId{0};
+
+struct Route {
+    enum class Kind : std::uint8_t {
+        kUnknown,      // ask the master (segments)
+        kAbsent,       // the master does not know the segment any more, or it has no endpoint we can use
+        kUnreachable,  // known; its peer does not answer now
+        kReachable,
+    };
+    Kind kind = Kind::kUnknown;
+    bool same_host = false;
+    PeerId peer = kNoPeer;
+};
+
+struct Stamp {
+    wire::SessionId session = 0;
+    std::uint64_t sequence = 0;
+    std::uint64_t epoch = 0;
+};
+
+// How a request to a peer ended without an answer.
+enum class Failure : std::uint8_t {
+    kDial,      // no connection could be made
+    kBroken,    // the connection ended first
+    kDeadline,  // no answer in time
+    kMalformed  // an answer that cannot be
+};
+
+class Cluster {
+  public:
+    virtual ~Cluster() = default;
+
+    virtual std::string_view tenant() const = 0;
+
+    // The session, and for a request that changes something the next sequence number (else 0).
+    virtual Stamp stamp(bool mutating) = 0;
+    // Appends the segments at peers that do not answer now, at most kAvoidMax.
+    virtual void avoid(std::vector<wire::SegmentId>& segments) = 0;
+    virtual Route route(wire::SegmentId segment) = 0;
+    // An answer of the master's to a question about `asked`.
+    virtual void learn(std::span<const wire::SegmentId> asked, std::span<const wire::SegmentInfo> infos) = 0;
+
+    virtual void peer_answered(PeerId peer) = 0;
+    virtual void peer_failed(PeerId peer, Failure failure, std::uint64_t now_ms) = 0;
+
+    // To be told to the master in the background.
+    virtual void release(std::span<const std::string_view> keys, std::uint64_t now_ms) = 0;
+    virtual void revoke(std::span<const wire::PutId> put_ids) = 0;
+
+    virtual std::uint64_t random() = 0;
+};
+
+inline constexpr unsigned kPeerFailuresMax = 2;  // in a row, then the peer counts as unreachable
+inline constexpr std::uint64_t kProbeDelayMinMs = 250;
+inline constexpr std::uint64_t kProbeDelayMaxMs = 5'000;  // doubles from the first to this
+inline constexpr std::uint64_t kReleaseDelayMs = 50;
+inline constexpr std::size_t kReleasesMax = 65'536;  // beyond it a lease runs out by itself
+inline constexpr std::size_t kReleaseBytesMax = 4u << 20;
+inline constexpr std::size_t kRevokesMax = 65'536;        // beyond it the master reaps the put by itself
+inline constexpr std::size_t kSegmentsKnownMax = 65'536;  // beyond it the table is learnt anew
+
+class ClusterState final : public Cluster {
+  public:
+    ClusterState(std::string tenant, std::string host_id, std::uint64_t seed);
+
+    std::string_view tenant() const override { return tenant_; }
+    Stamp stamp(bool mutating) override;
+    void avoid(std::vector<wire::SegmentId>& segments) override;
+    Route route(wire::SegmentId segment) override;
+    void learn(std::span<const wire::SegmentId> asked, std::span<const wire::SegmentInfo> infos) override;
+    void peer_answered(PeerId peer) override;
+    void peer_failed(PeerId peer, Failure failure, std::uint64_t now_ms) override;
+    void release(std::span<const std::string_view> keys, std::uint64_t now_ms) override;
+    void revoke(std::span<const wire::PutId> put_ids) override;
+    std::uint64_t random() override;
+
+    // What the driver does with it.
+    void session_opened(const wire::OpenSessionReply& session);
+    const wire::OpenSessionReply& session() const { return session_; }
+
+    const std::string& peer_endpoint(PeerId peer) const { return peers_[peer].endpoint; }
+    std::size_t peer_count() const { return peers_.size(); }
+    std::size_t unreachable_count() const;
+
+    // Peers to be probed now, at most so many; each is given once until its probe ended (peer_answered or
+    // peer_failed).
+    std::vector<PeerId> probes_due(std::uint64_t now_ms, std::size_t peers_max);
+    // The segments at this peer, to ask the master whether they still exist.
+    std::vector<wire::SegmentId> segments_of(PeerId peer) const;
+
+    bool releases_due(std::uint64_t now_ms) const {
+        return !release_lengths_.empty() && now_ms >= releases_since_ms_ + kReleaseDelayMs;
+    }
+    bool has_releases() const { return !release_lengths_.empty(); }
+    bool has_revokes() const { return !revokes_.empty(); }
+    // Keys packed one after another with their lengths; the queue is empty afterwards.
+    struct Releases {
+        std::vector<std::uint16_t> lengths;
+        std::string bytes;
+    };
+    Releases take_releases();
+    std::vector<wire::PutId> take_revokes();
+
+  private:
+    struct Peer {
+        std::string endpoint;
+        bool reachable = true;
+        bool probing = false;
+        unsigned failures = 0;  // in a row
+        std::uint64_t probe_delay_ms = kProbeDelayMinMs;
+        std::uint64_t probe_at_ms = 0;
+    };
+    struct Segment {
+        PeerId peer = kNoPeer;  // kNoPeer: absent
+        bool same_host = false;
+    };
+
+    PeerId intern(std::string_view endpoint);
+
+    std::string tenant_;
+    std::string host_id_;
+    std::uint64_t random_state_;
+    wire::OpenSessionReply session_{};
+    std::uint64_t sequence_ = 0;
+    std::vector<Peer> peers_;
+    std::unordered_map<std::string, PeerId> peer_ids_;
+    std::unordered_map<wire::SegmentId, Segment> segments_;
+    std::vector<std::uint16_t> release_lengths_;
+    std::string release_bytes_;
+    std::uint64_t releases_since_ms_ = 0;
+    std::vector<wire::PutId> revokes_;
+};
+
+}  // namespace mooncake::client

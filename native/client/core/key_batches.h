@@ -1,0 +1,101 @@
+// The operations that only ask the master: exists, remove, touch, match_prefix, and single questions (list,
+// segments, stats).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "client/core/operation.h"
+
+namespace mooncake::client {
+
+// exists, remove or touch of any number of keys: one status a key, in order. Keys that cannot be keys are
+// answered INVALID_KEY here and never sent.
+class KeyBatch final : public Operation {
+  public:
+    // `keys` must stay valid until done(). flags: wire::RequestFlags.
+    KeyBatch(Cluster& cluster, std::uint64_t deadline_ms, wire::Verb verb, std::uint32_t flags,
+             std::span<const std::string_view> keys);
+
+    const std::vector<wire::Status>& statuses() const { return statuses_; }
+
+  private:
+    void begin(std::uint64_t now_ms, Actions& actions) override { ask_next(now_ms, actions); }
+    bool on_answer(wire::Bytes body, std::uint64_t now_ms, Actions& actions) override;
+    void on_refused(wire::Status status, std::uint64_t now_ms, Actions& actions) override;
+    void answer_rest(wire::Status status) override;
+    void ask_next(std::uint64_t now_ms, Actions& actions);
+
+    wire::Verb verb_;
+    std::uint32_t flags_;
+    std::span<const std::string_view> keys_;
+    std::vector<wire::Status> statuses_;
+    std::size_t next_ = 0;              // the first key not yet asked about
+    std::vector<std::uint32_t> asked_;  // keys of the request under way
+    std::vector<std::string_view> asked_keys_;
+    std::size_t answered_ = 0;  // keys below it have their answer
+};
+
+// How many keys from the first on are present, and why the next one is not.
+class MatchPrefix final : public Operation {
+  public:
+    MatchPrefix(Cluster& cluster, std::uint64_t deadline_ms, std::uint32_t flags,
+                std::span<const std::string_view> keys);
+
+    std::uint32_t length() const { return length_; }
+    wire::Status status() const { return status_; }  // of the question; OK with a miss
+    wire::Status miss() const { return miss_; }      // OK: none is missing
+
+  private:
+    void begin(std::uint64_t now_ms, Actions& actions) override { ask_next(now_ms, actions); }
+    bool on_answer(wire::Bytes body, std::uint64_t now_ms, Actions& actions) override;
+    void on_refused(wire::Status status, std::uint64_t now_ms, Actions& actions) override;
+    void answer_rest(wire::Status status) override { status_ = status; }
+    void ask_next(std::uint64_t now_ms, Actions& actions);
+
+    std::uint32_t flags_;
+    std::span<const std::string_view> keys_;
+    std::size_t asked_count_ = 0;
+    std::uint32_t length_ = 0;
+    wire::Status status_ = wire::Status::kOk;
+    wire::Status miss_ = wire::Status::kOk;
+};
+
+// One question, its body encoded by `encode(prefix, writer)`; the answer's body as it came.
+template <class Encode>
+class Question final : public Operation {
+  public:
+    Question(Cluster& cluster, std::uint64_t deadline_ms, wire::Verb verb, bool mutating, Encode encode)
+        : Operation(cluster, deadline_ms), verb_(verb), mutating_(mutating), encode_(encode) {}
+
+    wire::Status status() const { return status_; }
+    const wire::Buffer& body() const { return body_; }
+
+  private:
+    void begin(std::uint64_t, Actions& actions) override {
+        auto writer = begin_ask(verb_, mutating_);
+        encode_(prefix(), writer);
+        end_ask(actions);
+    }
+    bool on_answer(wire::Bytes body, std::uint64_t, Actions&) override {
+        body_.assign(body.begin(), body.end());
+        status_ = wire::Status::kOk;
+        finish();
+        return true;
+    }
+    void on_refused(wire::Status status, std::uint64_t, Actions&) override {
+        status_ = status;
+        finish();
+    }
+    void answer_rest(wire::Status status) override { status_ = status; }
+
+    wire::Verb verb_;
+    bool mutating_;
+    Encode encode_;
+    wire::Status status_ = wire::Status::kRpcFail;
+    wire::Buffer body_;
+};
+
+}  // namespace mooncake::client
