@@ -1,7 +1,9 @@
 """Native core of mooncake_store, built from native/bindings/."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypeAlias, TypedDict, overload
+
+from typing_extensions import Buffer
 
 def version() -> str:
     """Version of the distribution this module was built from."""
@@ -223,7 +225,7 @@ def encode_put_revoke(session: int, sequence: int, put_ids: Sequence[int]) -> by
 def parse_put_revoke(body: bytes) -> PutRevoke: ...
 def encode_list(session: int, cursor: int = 0, limit: int = 0, key_prefix: bytes = b"") -> bytes: ...
 def parse_list(body: bytes) -> List: ...
-def encode_list_reply(cursor: int, objects: Sequence[tuple[bytes, int, int, int, int]]) -> bytes: ...
+def encode_list_reply(cursor: int, objects: list[tuple[bytes, int, int, int, int]]) -> bytes: ...
 def parse_list_reply(body: bytes) -> tuple[int, list[tuple[bytes, int, int, int, int]]]:
     """(next cursor, [(key, size, put_id, replica count, put flags)])."""
 
@@ -474,3 +476,126 @@ class Metadata:
         """Raises RuntimeError with what is broken."""
 
     def story(self, key: bytes) -> str: ...
+
+# ---- the client (native/client/) -------------------------------------------------------------------------
+#
+# Keys are lists of str (its UTF-8), bytes, or int >= 0 (decimal); another type raises TypeError, a negative
+# int or a lone surrogate ValueError, each naming the index. A key of a length that no key has is answered
+# INVALID_KEY alone. Buffers are contiguous objects with the buffer protocol or pairs (address, length) that
+# the caller keeps alive; they are held for the length of the call and never touched afterwards.
+#
+# Answers are positional, one a key; statuses are numbers (mooncake_store.status). The GIL is released round
+# every call; a signal handled on the main thread ends a blocked call. timeout_ms 0 = rpc_timeout_ms.
+
+_Key: TypeAlias = str | bytes | int
+_Memory: TypeAlias = Buffer | tuple[int, int]
+
+class OpenValues:
+    """Values that were found, not yet read. One thread at a time."""
+
+    @property
+    def statuses(self) -> list[int]: ...
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each value found; of the others 0."""
+    @property
+    def put_ids(self) -> list[int]: ...
+    @property
+    def user_metadata(self) -> list[bytes]:
+        """One a key once they were read, if open() asked for it; else empty."""
+    def read_into(
+        self, targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+    ) -> tuple[list[int], list[int]]:
+        """Statuses and lengths, as get_into_many; None leaves a key out (its status stays). Once only.
+
+        A value that is gone meanwhile is looked for again, so a length may differ from `sizes`.
+        """
+
+class Client:
+    def __init__(
+        self,
+        masters: Sequence[str] = ...,
+        *,
+        lane: str = "",
+        tenant: str = "default",
+        name: str = "",
+        host_id: str = "",
+        connect_timeout_ms: int = 1000,
+        rpc_timeout_ms: int = 10000,
+        connections_a_peer_max: int = 8,
+        bytes_in_flight_a_peer_max: int = ...,
+        checksums: bool = True,
+    ) -> None:
+        """Connect to the first master that answers, or to a lane's own address.
+
+        Raises ConnectionError naming address and setting; ValueError for a setting that cannot be.
+        """
+    def put_many(
+        self,
+        keys: Sequence[_Key],
+        values: Sequence[_Memory | list[_Memory]],
+        *,
+        replica_count: int = 1,
+        flags: int = 0,
+        soft_pin_ms: int = 0,
+        ttl_ms: int = 0,
+        preferred: Sequence[str] = ...,
+        user_metadata: Sequence[bytes] | None = None,
+        parents: Sequence[int] | None = None,
+        timeout_ms: int = 0,
+    ) -> list[int]:
+        """Statuses: OK = stored, OBJECT_ALREADY_EXISTS. A list as value is its pieces, joined.
+
+        flags: 1 hard pin, 2 soft pin, 4 upsert, 8 prefer this host. parents: key_digest of the block before.
+        """
+    @overload
+    def get_many(
+        self, keys: Sequence[_Key], *, with_user_metadata: Literal[False] = False, timeout_ms: int = 0
+    ) -> list[bytes | int]: ...
+    @overload
+    def get_many(
+        self, keys: Sequence[_Key], *, with_user_metadata: Literal[True], timeout_ms: int = 0
+    ) -> tuple[list[bytes | int], list[bytes]]:
+        """Each value as bytes, or its status."""
+    def get_into_many(
+        self, keys: Sequence[_Key], targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+    ) -> tuple[list[int], list[int]]:
+        """Statuses and lengths; with BUFFER_OVERFLOW the length is the value's size."""
+    def open(
+        self, keys: Sequence[_Key], *, user_metadata: bool = False, timeout_ms: int = 0
+    ) -> OpenValues: ...
+    def exists_many(self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0) -> list[int]: ...
+    def match_prefix(
+        self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0
+    ) -> tuple[int, int, int]:
+        """Status of the question, keys present before the first miss, and why the next one is missing."""
+    def remove_many(self, keys: Sequence[_Key], *, force: bool = False, timeout_ms: int = 0) -> list[int]: ...
+    def touch_many(self, keys: Sequence[_Key], *, timeout_ms: int = 0) -> list[int]: ...
+    def list_keys(
+        self, cursor: int = 0, *, limit: int = 1000, key_prefix: bytes = b"", timeout_ms: int = 0
+    ) -> tuple[int, int, list[tuple[bytes, int, int, int, int]]]:
+        """Status, next cursor (0: that was all), and (key, size, put_id, replica_count, flags) each."""
+    def segments(self, *, timeout_ms: int = 0) -> tuple[int, list[ClientSegment]]: ...
+    def stats(self, *, timeout_ms: int = 0) -> tuple[int, dict[str, int]]: ...
+    def close(self) -> None:
+        """Idempotent, from any thread; blocked calls return CLOSED within about 50 ms."""
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def is_connected(self) -> bool:
+        """To the master, as the last heartbeat found."""
+    @staticmethod
+    def why() -> str:
+        """What went wrong last in this thread's latest call, for the text of an error; "" if nothing did."""
+
+class ClientSegment(TypedDict):
+    segment: int
+    owner: int
+    tier: int
+    capacity_bytes: int
+    charged_bytes: int
+    retiring_bytes: int
+    replica_count: int
+    name: str
+    host_id: str
+    endpoints: list[str]

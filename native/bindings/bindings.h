@@ -10,6 +10,7 @@ void bind_directory(nanobind::module_& module);
 void bind_range_allocator(nanobind::module_& module);
 void bind_wire_functions(nanobind::module_& module);
 void bind_metadata(nanobind::module_& module);
+void bind_client(nanobind::module_& module);
 void bind_wire_messages(nanobind::module_& module);
 void bind_wire_object_messages(nanobind::module_& module);
 

@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
     mooncake::bindings::bind_range_allocator(module);
     mooncake::bindings::bind_wire_functions(module);
     mooncake::bindings::bind_metadata(module);
+    mooncake::bindings::bind_client(module);
     mooncake::bindings::bind_wire_messages(module);
     mooncake::bindings::bind_wire_object_messages(module);
     mooncake::bindings::bind_directory(module);

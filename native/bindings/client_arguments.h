@@ -1,0 +1,91 @@
+// Python's keys and buffers as the client takes them. Everything is copied or held for the length of a call,
+// so that the GIL may be released meanwhile and the caller may change its lists.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/transfer.h"
+
+namespace mooncake::bindings {
+
+namespace nb = nanobind;
+
+// A list or tuple; a lone str or bytes is refused, because its letters would pass for keys.
+class FastSequence {
+  public:
+    FastSequence(nb::handle sequence, const char* what);
+    std::size_t size() const { return static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items_.ptr())); }
+    nb::handle operator[](std::size_t i) const {
+        return PySequence_Fast_GET_ITEM(items_.ptr(), static_cast<Py_ssize_t>(i));
+    }
+
+  private:
+    nb::object items_;
+};
+
+// The bytes of keys: str is its UTF-8, bytes are themselves, int >= 0 its decimal digits. Another type, a
+// bool, a negative int or a str without UTF-8 raises, naming the index; a key of a length that no key has is
+// packed as it is, and answered INVALID_KEY alone.
+class PackedKeys {
+  public:
+    explicit PackedKeys(nb::handle keys);
+    std::span<const std::string_view> views() const { return views_; }
+    std::size_t size() const { return views_.size(); }
+
+  private:
+    void append(nb::handle key, std::size_t index);
+
+    std::string bytes_;
+    std::vector<std::size_t> ends_;
+    std::vector<std::string_view> views_;
+};
+
+// Buffers exported by Python objects, held until destroyed (with the GIL).
+class HeldBuffers {
+  public:
+    HeldBuffers() = default;
+    ~HeldBuffers();
+    HeldBuffers(const HeldBuffers&) = delete;
+    HeldBuffers& operator=(const HeldBuffers&) = delete;
+
+    // An object with contiguous bytes, or a pair (address, length) that the caller keeps valid.
+    iovec add(nb::handle object, bool writable, const char* what, std::size_t index);
+
+  private:
+    std::vector<Py_buffer> held_;
+};
+
+// Values to be put: each a buffer, a pair (address, length), or a list of those.
+class PutValues {
+  public:
+    explicit PutValues(nb::handle values);
+    std::span<const client::Value> values() const { return values_; }
+
+  private:
+    HeldBuffers buffers_;
+    std::vector<iovec> pieces_;
+    std::vector<client::Value> values_;
+};
+
+// Targets to be filled: each a writable buffer, a pair (address, length), or None for a key that is not
+// wanted.
+class GetTargets {
+  public:
+    explicit GetTargets(nb::handle targets);
+    std::span<const client::Target> targets() const { return targets_; }
+
+  private:
+    HeldBuffers buffers_;
+    std::vector<client::Target> targets_;
+};
+
+void check_count(const char* what, std::size_t count, std::size_t keys);
+
+}  // namespace mooncake::bindings

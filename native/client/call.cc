@@ -1,0 +1,253 @@
+#include "client/call.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "net/event_loop.h"
+
+namespace mooncake::client {
+
+using net::IoResult;
+using net::monotonic_ms;
+
+namespace {
+
+// While a transfer waits for a connection that another call holds, the others go on meanwhile.
+constexpr std::uint64_t kQueuedWaitMs = 2;
+
+bool is_empty(const Actions& actions) {
+    return !actions.lane && !actions.open_session && actions.reads.empty() && actions.writes.empty();
+}
+
+Failure failure_of(IoResult result) {
+    return result == IoResult::kMalformed ? Failure::kMalformed : Failure::kBroken;
+}
+
+}  // namespace
+
+void Call::run(const std::function<void(std::uint64_t, Actions&)>& begin) {
+    auto now = monotonic_ms();
+    looked_up_ms_ = now;
+    Actions actions;
+    begin(now, actions);
+    while (!operation_.done()) {
+        while (!is_empty(actions) && !operation_.done()) {
+            Actions current = std::exchange(actions, {});
+            carry_out(now, current);
+            start_queued(now, actions);
+        }
+        if (operation_.done()) break;
+        wait(now);
+        now = monotonic_ms();
+        for (std::size_t i = 0; i < polled_.size() && !operation_.done(); ++i) {
+            if (polled_[i].revents != 0) advance(*polled_transfers_[i], now, actions);
+        }
+        look_up(now, actions);
+        start_queued(now, actions);
+    }
+    report_stalled(now);
+    transfers_.clear();
+}
+
+// Makes transfers of the actions; start_queued gives them connections.
+void Call::carry_out(std::uint64_t now_ms, Actions& actions) {
+    if (actions.open_session) {
+        waits_for_session_ = true;
+        session_generation_ = driver_.session_generation();
+        driver_.want_session();
+    }
+    if (actions.lane) {
+        transfers_.push_back(std::make_unique<Transfer>(Transfer::Kind::kLane, Ticket{0}, driver_.lane_pool(),
+                                                        std::uint64_t{0}, now_ms + kLaneAnswerMs));
+    }
+    for (const auto ticket : actions.reads) {
+        const auto& read = operation_.read(ticket);
+        transfers_.push_back(
+            std::make_unique<ReadTransfer>(ticket, driver_.peer_pool(read.peer), read, targets_));
+    }
+    for (const auto ticket : actions.writes) {
+        const auto& write = operation_.write(ticket);
+        transfers_.push_back(
+            std::make_unique<WriteTransfer>(ticket, driver_.peer_pool(write.peer), write, values_));
+    }
+}
+
+void Call::start_queued(std::uint64_t now_ms, Actions& actions) {
+    for (std::size_t i = 0; i < transfers_.size() && !operation_.done(); ++i) {
+        auto& transfer = *transfers_[i];
+        if (transfer.state == Transfer::State::kQueued) try_start(transfer, now_ms, actions);
+    }
+    std::erase_if(transfers_, [](const auto& transfer) { return transfer->state == Transfer::State::kOver; });
+}
+
+wire::Buffer& Call::frame_of(const Transfer& transfer) {
+    switch (transfer.kind) {
+        case Transfer::Kind::kRead:
+            return operation_.read(transfer.ticket).frame;
+        case Transfer::Kind::kWrite:
+            return operation_.write(transfer.ticket).frame;
+        default:
+            return operation_.lane_frame();
+    }
+}
+
+bool Call::try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
+    const bool is_lane = transfer.kind == Transfer::Kind::kLane;
+    bool fresh = false;
+    if (transfer.kind == Transfer::Kind::kRead) fresh = operation_.read(transfer.ticket).fresh_connection;
+    if (transfer.kind == Transfer::Kind::kWrite) fresh = operation_.write(transfer.ticket).fresh_connection;
+    std::unique_ptr<net::ClientSocket> socket;
+    const auto taken = transfer.pool().take(fresh, transfer.bytes(), socket);
+    if (taken == ConnectionPool::Taken::kFull) return false;
+    if (!socket) {
+        std::string why;
+        const auto until = std::min(transfer.deadline_ms, operation_.deadline_ms());
+        socket = is_lane ? driver_.dial_lane(until, why) : driver_.dial_peer(transfer.peer, until, why);
+        if (!socket) {
+            transfer.begin(nullptr, frame_of(transfer));
+            fail(transfer, Failure::kDial, why, monotonic_ms(), actions);
+            return true;
+        }
+        if (!is_lane) {
+            // Only a connection made for this transfer proves anything when it breaks.
+            if (transfer.kind == Transfer::Kind::kRead)
+                operation_.read(transfer.ticket).fresh_connection = true;
+            if (transfer.kind == Transfer::Kind::kWrite)
+                operation_.write(transfer.ticket).fresh_connection = true;
+        }
+    }
+    transfer.begin(std::move(socket), frame_of(transfer));
+    advance(transfer, now_ms, actions);
+    return true;
+}
+
+void Call::advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
+    if (transfer.state == Transfer::State::kOver) return;
+    const auto result = transfer.advance();
+    if (result == IoResult::kWouldBlock) return;
+    if (result == IoResult::kDone) {
+        complete(transfer, now_ms, actions);
+    } else {
+        fail(transfer, failure_of(result), transfer.why(), now_ms, actions);
+    }
+}
+
+// The operation sees the answer while it still lies in the connection's buffer; what follows is only begun
+// afterwards, so that one connection serves all of a call's requests to the master.
+void Call::complete(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
+    bool is_sound = true;
+    switch (transfer.kind) {
+        case Transfer::Kind::kLane:
+            is_sound = operation_.on_lane_answer(transfer.reply, transfer.body, now_ms, actions);
+            break;
+        case Transfer::Kind::kRead:
+            operation_.on_read_done(transfer.ticket, static_cast<ReadTransfer&>(transfer).answers(), now_ms,
+                                    actions);
+            break;
+        case Transfer::Kind::kWrite:
+            is_sound =
+                operation_.on_write_answer(transfer.ticket, transfer.reply, transfer.body, now_ms, actions);
+            break;
+    }
+    if (is_sound) {
+        transfer.give_back();
+    } else {
+        transfer.close();
+    }
+}
+
+void Call::fail(Transfer& transfer, Failure failure, const std::string& why, std::uint64_t now_ms,
+                Actions& actions) {
+    const std::string reason = why;  // of a connection that is closed now
+    const auto ticket = transfer.ticket;
+    switch (transfer.kind) {
+        case Transfer::Kind::kLane:
+            transfer.close();
+            driver_.lane_pool().close_idle();
+            if (driver_.poke_keeper) driver_.poke_keeper();
+            operation_.on_lane_failed(failure, reason, now_ms, actions);
+            break;
+        case Transfer::Kind::kRead: {
+            auto answers = std::move(static_cast<ReadTransfer&>(transfer).answers());
+            transfer.close();
+            operation_.on_read_failed(ticket, answers, failure, reason, now_ms, actions);
+            break;
+        }
+        case Transfer::Kind::kWrite:
+            transfer.close();
+            operation_.on_write_failed(ticket, failure, reason, now_ms, actions);
+            break;
+    }
+}
+
+void Call::wait(std::uint64_t now_ms) {
+    polled_.clear();
+    polled_transfers_.clear();
+    ConnectionPool* full = nullptr;
+    auto until = std::min(now_ms + kWakeMs, operation_.wake_ms());
+    for (const auto& transfer : transfers_) {
+        until = std::min(until, transfer->deadline_ms);
+        if (transfer->state == Transfer::State::kQueued) {
+            full = &transfer->pool();
+        } else if (transfer->state != Transfer::State::kOver) {
+            polled_.push_back({transfer->fd(), transfer->events(), 0});
+            polled_transfers_.push_back(transfer.get());
+        }
+    }
+    auto wait_ms = until > now_ms ? until - now_ms : 0;
+    if (polled_.empty()) {
+        if (wait_ms == 0) return;
+        if (full != nullptr) {
+            full->wait(wait_ms);
+        } else if (waits_for_session_) {
+            driver_.wait_session(session_generation_, wait_ms);
+        } else {
+            ::poll(nullptr, 0, static_cast<int>(wait_ms));
+        }
+        return;
+    }
+    if (full != nullptr) wait_ms = std::min(wait_ms, kQueuedWaitMs);
+    // A signal only means that it is time to look up.
+    if (::poll(polled_.data(), polled_.size(), static_cast<int>(wait_ms)) < 0) {
+        for (auto& entry : polled_) entry.revents = 0;
+    }
+}
+
+// What only time brings: the operation's own clock, silent peers, another session, an interrupt.
+void Call::look_up(std::uint64_t now_ms, Actions& actions) {
+    if (operation_.done()) return;
+    for (std::size_t i = 0; i < transfers_.size(); ++i) {
+        auto& transfer = *transfers_[i];
+        if (transfer.state == Transfer::State::kOver || now_ms < transfer.deadline_ms) continue;
+        if (now_ms >= operation_.deadline_ms()) break;
+        fail(transfer, Failure::kDeadline, "no answer in time", now_ms, actions);
+    }
+    if (now_ms >= operation_.wake_ms()) operation_.on_time(now_ms, actions);
+    if (waits_for_session_ && driver_.session_generation() != session_generation_) {
+        waits_for_session_ = false;
+        operation_.on_session(actions);
+    }
+    if (operation_.done() || now_ms < looked_up_ms_ + kWakeMs) return;
+    looked_up_ms_ = now_ms;
+    if (driver_.is_closed()) {
+        operation_.give_up(wire::Status::kClosed);
+    } else if (interrupted_ && interrupted_()) {
+        was_interrupted_ = true;
+        operation_.give_up(wire::Status::kClosed);
+    }
+}
+
+// The deadline came while a peer had been silent for long: others need not find that out again.
+void Call::report_stalled(std::uint64_t now_ms) {
+    for (const auto& transfer : transfers_) {
+        const bool is_running =
+            transfer->state == Transfer::State::kSending || transfer->state == Transfer::State::kReceiving;
+        if (!is_running || transfer->kind == Transfer::Kind::kLane) continue;
+        if (now_ms >= transfer->progress_ms + kStallMs) {
+            driver_.cluster().peer_failed(transfer->peer, Failure::kDeadline, now_ms);
+        }
+    }
+}
+
+}  // namespace mooncake::client

@@ -1,0 +1,60 @@
+#include "client/connection_pool.h"
+
+#include <chrono>
+
+namespace mooncake::client {
+
+ConnectionPool::Taken ConnectionPool::take(bool fresh, std::uint64_t bytes,
+                                           std::unique_ptr<net::ClientSocket>& socket) {
+    std::vector<std::unique_ptr<net::ClientSocket>> closing;  // destroyed after the lock
+    const std::lock_guard lock(mutex_);
+    if (bytes_in_flight_ > 0 && bytes > 0 && bytes_in_flight_ + bytes > bytes_max_) return Taken::kFull;
+    if (fresh) closing.swap(idle_);
+    while (!idle_.empty()) {
+        socket = std::move(idle_.back());
+        idle_.pop_back();
+        if (socket->is_idle_healthy()) {
+            ++in_use_;
+            bytes_in_flight_ += bytes;
+            return Taken::kConnection;
+        }
+        closing.push_back(std::move(socket));
+    }
+    if (in_use_ >= connections_max_) return Taken::kFull;
+    ++in_use_;
+    bytes_in_flight_ += bytes;
+    return Taken::kSlot;
+}
+
+void ConnectionPool::give_back(std::unique_ptr<net::ClientSocket> socket, std::uint64_t bytes) {
+    {
+        const std::lock_guard lock(mutex_);
+        idle_.push_back(std::move(socket));
+        --in_use_;
+        bytes_in_flight_ -= bytes;
+    }
+    returned_.notify_one();
+}
+
+void ConnectionPool::drop(std::uint64_t bytes) {
+    {
+        const std::lock_guard lock(mutex_);
+        --in_use_;
+        bytes_in_flight_ -= bytes;
+    }
+    returned_.notify_one();
+}
+
+void ConnectionPool::close_idle() {
+    std::vector<std::unique_ptr<net::ClientSocket>> closing;
+    const std::lock_guard lock(mutex_);
+    closing.swap(idle_);
+}
+
+void ConnectionPool::wait(std::uint64_t wait_ms) {
+    std::unique_lock lock(mutex_);
+    if (in_use_ < connections_max_ && bytes_in_flight_ == 0) return;
+    returned_.wait_for(lock, std::chrono::milliseconds(wait_ms));
+}
+
+}  // namespace mooncake::client

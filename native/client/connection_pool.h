@@ -1,0 +1,48 @@
+// Connections to one peer (or to the lane), reused: how many there may be, and how many bytes of payload may
+// be on their way to and from it at once.
+//
+// A call owns what it took until it gives it back; a connection whose reply is not complete is dropped, which
+// closes it, never given back.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "net/client_socket.h"
+
+namespace mooncake::client {
+
+class ConnectionPool {
+  public:
+    ConnectionPool(std::size_t connections_max, std::uint64_t bytes_max)
+        : connections_max_(connections_max), bytes_max_(bytes_max) {}
+
+    enum class Taken : std::uint8_t {
+        kConnection,  // one that was used before
+        kSlot,        // room for a new one: dial, then give_back or drop
+        kFull,        // neither now; wait() and ask again
+    };
+    // fresh: a new connection, because older ones may have ended unnoticed (idle ones are closed).
+    // One transfer larger than bytes_max passes when it is alone.
+    Taken take(bool fresh, std::uint64_t bytes, std::unique_ptr<net::ClientSocket>& socket);
+    void give_back(std::unique_ptr<net::ClientSocket> socket, std::uint64_t bytes);
+    void drop(std::uint64_t bytes);  // its connection is closed, or never came to be
+    void close_idle();
+
+    // Until something was given back or dropped, at most wait_ms.
+    void wait(std::uint64_t wait_ms);
+
+  private:
+    const std::size_t connections_max_;
+    const std::uint64_t bytes_max_;
+    std::mutex mutex_;  // innermost: nothing else is locked under it
+    std::condition_variable returned_;
+    std::vector<std::unique_ptr<net::ClientSocket>> idle_;
+    std::size_t in_use_ = 0;
+    std::uint64_t bytes_in_flight_ = 0;
+};
+
+}  // namespace mooncake::client

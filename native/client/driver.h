@@ -1,0 +1,122 @@
+// What the calls of one client share: its settings, what it knows about the cluster (locked), and its
+// connections. Owns no thread and decides nothing.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/connection_pool.h"
+#include "client/core/cluster.h"
+#include "client/options.h"
+#include "net/client_socket.h"
+
+namespace mooncake::client {
+
+// ClusterState behind a lock. Held for a few instructions a call, never while waiting.
+class LockedCluster final : public Cluster {
+  public:
+    LockedCluster(std::string tenant, std::string host_id, std::uint64_t seed)
+        : tenant_(tenant), state_(std::move(tenant), std::move(host_id), seed) {}
+
+    template <class Use>
+    auto locked(Use use) {
+        const std::lock_guard lock(mutex_);
+        return use(state_);
+    }
+
+    std::string_view tenant() const override { return tenant_; }
+    Stamp stamp(bool mutating) override {
+        return locked([&](auto& state) { return state.stamp(mutating); });
+    }
+    void avoid(std::vector<wire::SegmentId>& segments) override {
+        locked([&](auto& state) { state.avoid(segments); });
+    }
+    Route route(wire::SegmentId segment) override {
+        return locked([&](auto& state) { return state.route(segment); });
+    }
+    void learn(std::span<const wire::SegmentId> asked, std::span<const wire::SegmentInfo> infos) override {
+        locked([&](auto& state) { state.learn(asked, infos); });
+    }
+    void peer_answered(PeerId peer) override {
+        locked([&](auto& state) { state.peer_answered(peer); });
+    }
+    void peer_failed(PeerId peer, Failure failure, std::uint64_t now_ms) override {
+        locked([&](auto& state) { state.peer_failed(peer, failure, now_ms); });
+    }
+    void release(std::span<const std::string_view> keys, std::uint64_t now_ms) override {
+        locked([&](auto& state) { state.release(keys, now_ms); });
+    }
+    void revoke(std::span<const wire::PutId> put_ids) override {
+        locked([&](auto& state) { state.revoke(put_ids); });
+    }
+    std::uint64_t random() override {
+        return locked([](auto& state) { return state.random(); });
+    }
+
+  private:
+    const std::string tenant_;
+    std::mutex mutex_;  // innermost: nothing else is locked under it
+    ClusterState state_;
+};
+
+class Driver {
+  public:
+    Driver(const Options& options, const wire::Uuid& process, std::uint64_t seed);
+
+    const Options& options() const { return options_; }
+    const wire::Uuid& process() const { return process_; }
+    LockedCluster& cluster() { return cluster_; }
+
+    // The lane, once it is known; another address closes the idle connections to the old one.
+    void set_lane(const net::Endpoint& lane);
+    net::Endpoint lane();
+    ConnectionPool& lane_pool() { return lane_pool_; }
+    ConnectionPool& peer_pool(PeerId peer);
+    void close_idle();
+
+    // nullptr: `why` names the address. At most connect_timeout_ms and not beyond deadline_ms.
+    std::unique_ptr<net::ClientSocket> dial_lane(std::uint64_t deadline_ms, std::string& why);
+    std::unique_ptr<net::ClientSocket> dial_peer(PeerId peer, std::uint64_t deadline_ms, std::string& why);
+
+    // How a call asks for another session, and waits: the keeper opens it.
+    std::uint64_t session_generation();
+    void want_session();
+    bool take_session_wanted();
+    void session_opened(const wire::OpenSessionReply& session);
+    void wait_session(std::uint64_t generation, std::uint64_t wait_ms);
+    // Wakes the keeper; set by it.
+    std::function<void()> poke_keeper;
+
+    bool is_closed() const { return closed_.load(std::memory_order_acquire); }
+    // This process is a child of the one that made the client: its threads do not exist here, its locks may
+    // be held for ever, its sockets are the parent's.
+    bool is_forked() const;
+    void set_closed() { closed_.store(true, std::memory_order_release); }
+
+  private:
+    std::unique_ptr<net::ClientSocket> dial(const net::Endpoint& endpoint, wire::Role role,
+                                            std::uint64_t deadline_ms, std::string& why);
+
+    const Options options_;
+    const wire::Uuid process_;
+    LockedCluster cluster_;
+    ConnectionPool lane_pool_;
+    const std::uint64_t forks_;
+    std::atomic<bool> closed_ = false;
+
+    std::mutex mutex_;  // guards what follows; outside of the pools' and the cluster's locks
+    std::condition_variable session_changed_;
+    net::Endpoint lane_;
+    std::vector<std::unique_ptr<ConnectionPool>> peer_pools_;
+    std::uint64_t session_generation_ = 0;
+    bool session_wanted_ = false;
+};
+
+}  // namespace mooncake::client

@@ -1,0 +1,363 @@
+#include "client/keeper.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "net/discover.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+
+namespace mooncake::client {
+
+using net::IoResult;
+using net::monotonic_ms;
+
+namespace {
+
+constexpr std::uint64_t kControlAnswerMs = 2'000;   // then the connection is made anew
+constexpr std::uint64_t kReconnectDelayMinMs = 50;  // doubles to
+constexpr std::uint64_t kReconnectDelayMaxMs = 1'000;
+constexpr std::uint64_t kGoodbyeMs = 200;
+constexpr std::uint64_t kIdleMs = 60'000;
+
+}  // namespace
+
+Keeper::Keeper(Driver& driver) : driver_(driver) {
+    driver_.poke_keeper = [this] { poke(); };
+}
+
+Keeper::~Keeper() { stop(); }
+
+// ---- the master and the session
+
+bool Keeper::find_lane(std::uint64_t deadline_ms, std::string& why, wire::Status& status) {
+    const auto& options = driver_.options();
+    if (!options.lane.empty()) {
+        const auto lane = net::parse_endpoint(options.lane);
+        if (!lane) {
+            why = "'" + options.lane + "' is not host:port (lane)";
+            status = wire::Status::kInvalidParams;
+            return false;
+        }
+        driver_.set_lane(*lane);
+        return true;
+    }
+    why.clear();
+    auto masters_left = options.masters.size();
+    for (const auto& text : options.masters) {
+        const auto master = net::parse_endpoint(text);
+        if (!master) {
+            why = "'" + text + "' is not host:port (master_server_addr)";
+            status = wire::Status::kInvalidParams;
+            return false;
+        }
+        const auto now = monotonic_ms();
+        if (now >= deadline_ms) break;
+        // One that swallows packets must leave time for the others.
+        const auto found = net::discover(*master, (deadline_ms - now) / masters_left--);
+        if (found.found) {
+            driver_.set_lane(found.lane);
+            return true;
+        }
+        why += (why.empty() ? "" : "; ") + found.why;
+        if (must_stop()) break;
+    }
+    if (options.masters.empty()) why = "no master is named";
+    why = "no master answers within " + std::to_string(options.connect_timeout_ms) +
+          " ms (master_server_addr): " + why;
+    status = wire::Status::kRpcFail;
+    return false;
+}
+
+bool Keeper::open_session(std::uint64_t deadline_ms, std::string& why, wire::Status& status) {
+    const auto& options = driver_.options();
+    wire::FrameHeader header;
+    header.verb = wire::Verb::kOpenSession;
+    wire::Buffer frame;
+    wire::begin_frame(frame, header);
+    wire::Writer writer(frame);
+    wire::encode(wire::OpenSession{driver_.process(), options.name, options.host_id, options.tenant}, writer);
+    wire::finish_frame(frame, 0);
+    wire::Bytes body;
+    if (!ask(frame, header, body, deadline_ms)) {
+        why = why_not_connected();
+        status = wire::Status::kRpcFail;
+        return false;
+    }
+    if (!wire::ok(header.status)) {
+        wire::Reader reader(body);
+        why = "the master refuses a session: " + std::string(reader.text16(wire::kHelloBytesMax));
+        status = header.status;
+        return false;
+    }
+    const auto reply = wire::parse_open_session_reply(body);
+    if (!reply || reply->session == 0) {
+        why = "the master's answer to open_session does not parse";
+        status = wire::Status::kMalformed;
+        disconnect(why);
+        return false;
+    }
+    driver_.session_opened(*reply);
+    heartbeat_at_ms_ = monotonic_ms() + std::max<std::uint64_t>(reply->heartbeat_interval_ms, 10);
+    const std::lock_guard lock(mutex_);
+    is_connected_ = true;
+    why_.clear();
+    return true;
+}
+
+bool Keeper::connect(std::uint64_t deadline_ms, std::string& why, wire::Status& status) {
+    if (!find_lane(deadline_ms, why, status)) {
+        disconnect(why);
+        return false;
+    }
+    socket_ = driver_.dial_lane(deadline_ms, why);
+    if (!socket_) {
+        why = "the master's lane does not answer: " + why;
+        status = wire::Status::kRpcFail;
+        disconnect(why);
+        return false;
+    }
+    return open_session(deadline_ms, why, status);
+}
+
+void Keeper::reconnect(std::uint64_t now_ms) {
+    std::string why;
+    auto status = wire::Status::kOk;
+    if (connect(now_ms + driver_.options().connect_timeout_ms, why, status)) {
+        reconnect_delay_ms_ = 0;
+        return;
+    }
+    reconnect_delay_ms_ = std::clamp(reconnect_delay_ms_ * 2, kReconnectDelayMinMs, kReconnectDelayMaxMs);
+    reconnect_at_ms_ = monotonic_ms() + reconnect_delay_ms_;
+    disconnect(why);
+}
+
+void Keeper::disconnect(const std::string& why) {
+    socket_.reset();
+    const std::lock_guard lock(mutex_);
+    is_connected_ = false;
+    why_ = why;
+}
+
+bool Keeper::ask(wire::Buffer& frame, wire::FrameHeader& header, wire::Bytes& body,
+                 std::uint64_t deadline_ms) {
+    const auto request_id = socket_->next_request_id();
+    wire::Writer(frame).patch(offsetof(wire::FrameHeader, request_id), request_id);
+    iovec piece{frame.data(), frame.size()};
+    auto result = socket_->send_all({&piece, 1}, deadline_ms);
+    while (result == IoResult::kDone) {
+        // In slices, so that stop() is heard.
+        const auto slice = std::min(deadline_ms, monotonic_ms() + kWakeMs);
+        result = socket_->receive_frame(header, body, slice);
+        if (result == IoResult::kDeadline && slice < deadline_ms && !must_stop()) {
+            result = IoResult::kDone;
+            continue;
+        }
+        break;
+    }
+    if (result == IoResult::kDone && header.is_reply() && header.request_id == request_id) return true;
+    disconnect(result == IoResult::kDone ? "the master's answer is to another question" : socket_->error());
+    return false;
+}
+
+wire::Buffer Keeper::begin(wire::Verb verb, bool mutating, wire::Prefix& prefix) {
+    const auto stamp = driver_.cluster().stamp(mutating);
+    prefix = {stamp.session, stamp.sequence, 0, 0};
+    wire::FrameHeader header;
+    header.verb = verb;
+    header.epoch = stamp.epoch;
+    wire::Buffer frame;
+    wire::begin_frame(frame, header);
+    return frame;
+}
+
+void Keeper::heartbeat(std::uint64_t now_ms) {
+    wire::Prefix prefix;
+    auto frame = begin(wire::Verb::kHeartbeat, false, prefix);
+    std::vector<wire::SegmentId> unreachable;
+    driver_.cluster().avoid(unreachable);
+    wire::Writer writer(frame);
+    wire::encode_prefix(prefix, unreachable, writer);
+    wire::finish_frame(frame, 0);
+    wire::FrameHeader header;
+    wire::Bytes body;
+    if (!ask(frame, header, body, now_ms + kControlAnswerMs)) return;
+    const auto interval =
+        driver_.cluster().locked([](const auto& state) { return state.session().heartbeat_interval_ms; });
+    heartbeat_at_ms_ = now_ms + std::max<std::uint64_t>(interval, 10);
+    if (wire::ok(header.status)) return;
+    std::string why;
+    auto status = wire::Status::kOk;
+    if (!open_session(now_ms + kControlAnswerMs, why, status)) disconnect(why);
+}
+
+// ---- what others left to be told
+
+void Keeper::flush(std::uint64_t now_ms) {
+    if (driver_.cluster().locked([&](const auto& state) { return state.releases_due(now_ms); }))
+        flush_releases();
+    if (socket_ && driver_.cluster().locked([](const auto& state) { return state.has_revokes(); }))
+        flush_revokes();
+}
+
+void Keeper::flush_releases() {
+    const auto taken = driver_.cluster().locked([](auto& state) { return state.take_releases(); });
+    std::vector<std::string_view> keys;
+    std::size_t offset = 0;
+    for (std::size_t i = 0; i < taken.lengths.size(); ++i) {
+        keys.push_back(std::string_view(taken.bytes).substr(offset, taken.lengths[i]));
+        offset += taken.lengths[i];
+        if (keys.size() < wire::kBatchKeysMax && i + 1 < taken.lengths.size()) continue;
+        wire::Prefix prefix;
+        auto frame = begin(wire::Verb::kRelease, false, prefix);
+        wire::Writer writer(frame);
+        wire::encode_keys_request(prefix, {}, keys, writer);
+        wire::finish_frame(frame, 0);
+        wire::FrameHeader header;
+        wire::Bytes body;
+        // Not repeated when lost: the leases run out by themselves.
+        if (!ask(frame, header, body, monotonic_ms() + kControlAnswerMs)) return;
+        keys.clear();
+    }
+}
+
+void Keeper::flush_revokes() {
+    const auto taken = driver_.cluster().locked([](auto& state) { return state.take_revokes(); });
+    for (std::size_t first = 0; first < taken.size(); first += wire::kBatchKeysMax) {
+        const auto count = std::min(wire::kBatchKeysMax, taken.size() - first);
+        wire::Prefix prefix;
+        auto frame = begin(wire::Verb::kPutRevoke, true, prefix);
+        wire::Writer writer(frame);
+        wire::encode_put_revoke(prefix, std::span(taken).subspan(first, count), writer);
+        wire::finish_frame(frame, 0);
+        wire::FrameHeader header;
+        wire::Bytes body;
+        if (ask(frame, header, body, monotonic_ms() + kControlAnswerMs)) continue;
+        // Again on the next connection; revoking twice is harmless.
+        driver_.cluster().revoke(std::span(taken).subspan(first));
+        return;
+    }
+}
+
+// ---- peers that did not answer
+
+void Keeper::probe(PeerId peer) {
+    std::string why;
+    auto socket = driver_.dial_peer(peer, monotonic_ms() + driver_.options().connect_timeout_ms, why);
+    if (socket) {
+        driver_.cluster().peer_answered(peer);
+        return;
+    }
+    driver_.cluster().peer_failed(peer, Failure::kDial, monotonic_ms());
+    if (socket_) ask_segments_of(peer);
+}
+
+// A node that is gone for good is forgotten when the master does not know its segments any more.
+void Keeper::ask_segments_of(PeerId peer) {
+    const auto ids = driver_.cluster().locked([peer](const auto& state) { return state.segments_of(peer); });
+    if (ids.empty()) return;
+    wire::Prefix prefix;
+    auto frame = begin(wire::Verb::kSegments, false, prefix);
+    wire::Writer writer(frame);
+    wire::encode_segment_ids(prefix, ids, writer);
+    wire::finish_frame(frame, 0);
+    wire::FrameHeader header;
+    wire::Bytes body;
+    if (!ask(frame, header, body, monotonic_ms() + kControlAnswerMs) || !wire::ok(header.status)) return;
+    if (const auto infos = wire::parse_segments_reply(body)) driver_.cluster().learn(ids, *infos);
+}
+
+// ---- the thread
+
+void Keeper::start() {
+    thread_ = std::thread([this] { run(); });
+}
+
+void Keeper::poke() {
+    {
+        const std::lock_guard lock(mutex_);
+        is_poked_ = true;
+    }
+    poked_.notify_one();
+}
+
+bool Keeper::must_stop() {
+    const std::lock_guard lock(mutex_);
+    return is_stopping_;
+}
+
+bool Keeper::is_connected() {
+    const std::lock_guard lock(mutex_);
+    return is_connected_;
+}
+
+std::string Keeper::why_not_connected() {
+    const std::lock_guard lock(mutex_);
+    return why_;
+}
+
+void Keeper::run() {
+    while (true) {
+        const auto now = monotonic_ms();
+        const auto due = next_due(now);
+        {
+            std::unique_lock lock(mutex_);
+            poked_.wait_for(lock, std::chrono::milliseconds(due > now ? due - now : 0),
+                            [this] { return is_poked_ || is_stopping_; });
+            is_poked_ = false;
+            if (is_stopping_) return;
+        }
+        round(monotonic_ms());
+    }
+}
+
+std::uint64_t Keeper::next_due(std::uint64_t now_ms) {
+    auto due = std::min(now_ms + kIdleMs, socket_ ? heartbeat_at_ms_ : reconnect_at_ms_);
+    driver_.cluster().locked([&](const auto& state) {
+        if (socket_ && state.has_releases()) due = std::min(due, now_ms + kReleaseDelayMs);
+        if (socket_ && state.has_revokes()) due = now_ms;
+        if (state.unreachable_count() > 0) due = std::min(due, now_ms + kProbeDelayMinMs);
+    });
+    return due;
+}
+
+void Keeper::round(std::uint64_t now_ms) {
+    const bool is_session_wanted = driver_.take_session_wanted();
+    if (socket_ && is_session_wanted) {
+        std::string why;
+        auto status = wire::Status::kOk;
+        if (!open_session(now_ms + kControlAnswerMs, why, status)) disconnect(why);
+    } else if (socket_ && !socket_->is_idle_healthy()) {
+        disconnect("the master closed the connection");
+    }
+    // A call that lost the master pokes; the delay between attempts stays.
+    if (!socket_ && (now_ms >= reconnect_at_ms_)) reconnect(now_ms);
+    if (socket_ && now_ms >= heartbeat_at_ms_) heartbeat(now_ms);
+    if (socket_) flush(now_ms);
+    // One a round: a peer that swallows packets takes a dial's deadline, and heartbeats must not wait for
+    // many.
+    const auto due = driver_.cluster().locked([&](auto& state) { return state.probes_due(now_ms, 1); });
+    for (const auto peer : due) probe(peer);
+}
+
+void Keeper::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (is_stopping_) return;
+        is_stopping_ = true;
+    }
+    poked_.notify_one();
+    if (thread_.joinable()) thread_.join();
+    if (!socket_) return;
+    wire::Prefix prefix;
+    auto frame = begin(wire::Verb::kCloseSession, true, prefix);
+    wire::Writer writer(frame);
+    wire::encode_prefix(prefix, {}, writer);
+    wire::finish_frame(frame, 0);
+    wire::FrameHeader header;
+    wire::Bytes body;
+    ask(frame, header, body, monotonic_ms() + kGoodbyeMs);
+    disconnect("closed");
+}
+
+}  // namespace mooncake::client

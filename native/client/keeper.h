@@ -1,0 +1,70 @@
+// The thread that keeps a client's place in the cluster, so that no caller waits for it: finds the master and
+// opens the session (again), heartbeats, tells the master which leases are over and which puts were given up,
+// and tries peers that did not answer.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "client/driver.h"
+#include "net/client_socket.h"
+
+namespace mooncake::client {
+
+class Keeper {
+  public:
+    explicit Keeper(Driver& driver);
+    ~Keeper();
+    Keeper(const Keeper&) = delete;
+    Keeper& operator=(const Keeper&) = delete;
+
+    // The first connection, on the caller's thread, until deadline_ms. false: `why` names addresses and
+    // setting.
+    bool connect(std::uint64_t deadline_ms, std::string& why, wire::Status& status);
+    void start();
+    void poke();  // something may be due now
+    void stop();  // idempotent; says goodbye to the master if it answers
+
+    bool is_connected();
+    std::string why_not_connected();
+
+  private:
+    void run();
+    void round(std::uint64_t now_ms);
+    std::uint64_t next_due(std::uint64_t now_ms);
+    bool find_lane(std::uint64_t deadline_ms, std::string& why, wire::Status& status);
+    bool open_session(std::uint64_t deadline_ms, std::string& why, wire::Status& status);
+    void reconnect(std::uint64_t now_ms);
+    void heartbeat(std::uint64_t now_ms);
+    void flush(std::uint64_t now_ms);
+    void flush_releases();
+    void flush_revokes();
+    void probe(PeerId peer);
+    void ask_segments_of(PeerId peer);
+    bool must_stop();
+
+    // One request on the control connection; false: no sound answer, the connection is closed.
+    bool ask(wire::Buffer& frame, wire::FrameHeader& header, wire::Bytes& body, std::uint64_t deadline_ms);
+    wire::Buffer begin(wire::Verb verb, bool mutating, wire::Prefix& prefix);
+    void disconnect(const std::string& why);
+
+    Driver& driver_;
+    std::unique_ptr<net::ClientSocket> socket_;  // the keeper's thread only, after start()
+    std::uint64_t heartbeat_at_ms_ = 0;
+    std::uint64_t reconnect_at_ms_ = 0;
+    std::uint64_t reconnect_delay_ms_ = 0;
+
+    std::mutex mutex_;  // guards what follows; nothing else is locked under it
+    std::condition_variable poked_;
+    bool is_poked_ = false;
+    bool is_stopping_ = false;
+    bool is_connected_ = false;
+    std::string why_;
+    std::thread thread_;
+};
+
+}  // namespace mooncake::client

@@ -1,0 +1,29 @@
+// A client's settings, typed, checked once when it connects.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mooncake::client {
+
+struct Options {
+    std::vector<std::string> masters;  // gRPC addresses, in the order of preference ("host:port")
+    std::string lane;                  // instead of masters: the lane's own address
+    std::string tenant = "default";
+    std::string name;     // for people
+    std::string host_id;  // where this process runs; segments with the same are preferred
+    std::uint64_t connect_timeout_ms = 1'000;
+    std::uint64_t rpc_timeout_ms = 10'000;
+    std::uint32_t connections_a_peer_max = 8;
+    std::uint64_t bytes_in_flight_a_peer_max = 256u << 20;
+    bool checksums = true;  // computed when writing, checked when reading
+};
+
+inline constexpr std::uint32_t kLaneConnectionsMax = 64;  // calls beyond it wait for one
+inline constexpr std::uint64_t kLaneAnswerMs = 3'000;     // then the master is asked again on another
+inline constexpr std::uint64_t kWakeMs = 50;  // a blocked call looks up this often: interrupt, close
+inline constexpr std::uint64_t kStallMs =
+    1'000;  // a transfer without progress this long says its peer is ill
+
+}  // namespace mooncake::client

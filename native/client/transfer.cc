@@ -1,0 +1,135 @@
+#include "client/transfer.h"
+
+#include <poll.h>
+
+#include <cassert>
+
+#include "net/event_loop.h"
+#include "wire/crc32c.h"
+
+namespace mooncake::client {
+
+using net::IoResult;
+
+Transfer::~Transfer() { close(); }
+
+void Transfer::close() {
+    socket_.reset();
+    if (has_slot_) pool_.drop(bytes_);
+    has_slot_ = false;
+    state = State::kOver;
+}
+
+void Transfer::give_back() {
+    has_slot_ = false;
+    state = State::kOver;
+    pool_.give_back(std::move(socket_), bytes_);
+}
+
+short Transfer::events() const { return state == State::kSending ? POLLOUT : POLLIN; }
+
+void Transfer::begin(std::unique_ptr<net::ClientSocket> connection, wire::Buffer& frame) {
+    socket_ = std::move(connection);
+    has_slot_ = true;
+    if (!socket_) return;
+    request_id_ = socket_->next_request_id();
+    wire::Reader reader(frame);
+    verb_ = reader.get<wire::FrameHeader>().verb;
+    wire::Writer(frame).patch(offsetof(wire::FrameHeader, request_id), request_id_);
+    pieces_.clear();
+    pieces_.push_back({frame.data(), frame.size()});
+    add_payload(pieces_);
+    unsent_ = pieces_;
+    state = State::kSending;
+    progress_ms = net::monotonic_ms();
+}
+
+bool Transfer::answers_us(const wire::FrameHeader& header) const {
+    return header.is_reply() && header.request_id == request_id_ && header.verb == verb_;
+}
+
+IoResult Transfer::advance() {
+    progress_ms = net::monotonic_ms();
+    if (state == State::kSending) {
+        const auto sent = socket_->try_send(unsent_);
+        if (sent != IoResult::kDone) return sent;
+        state = State::kReceiving;
+        return IoResult::kWouldBlock;  // the answer is not here yet: poll before the next call
+    }
+    return receive();
+}
+
+IoResult Transfer::receive() {
+    const auto result = socket_->try_receive_frame(reply, body);
+    if (result != IoResult::kDone) return result;
+    return answers_us(reply) && !reply.has_more() ? IoResult::kDone : IoResult::kMalformed;
+}
+
+void WriteTransfer::add_payload(std::vector<iovec>& pieces) {
+    for (const auto index : write_.index) {
+        const auto& value = values_[index];
+        for (std::size_t i = 0; i < value.piece_count; ++i) {
+            if (value.pieces[i].iov_len > 0) pieces.push_back(value.pieces[i]);
+        }
+    }
+}
+
+IoResult ReadTransfer::receive() {
+    while (true) {
+        if (in_payload_) {
+            const auto result = socket().try_receive_into(unreceived_);
+            if (result != IoResult::kDone) return result;
+            on_payload();
+            if (!has_more_) return IoResult::kDone;
+        }
+        wire::FrameHeader header;
+        wire::Bytes head;
+        const auto result = socket().try_receive_frame(header, head);
+        if (result != IoResult::kDone) return result;
+        const auto begun = on_head(header, head);
+        if (begun != IoResult::kWouldBlock) return begun;
+    }
+}
+
+// kWouldBlock: its payload follows.
+IoResult ReadTransfer::on_head(const wire::FrameHeader& header, wire::Bytes head) {
+    if (!answers_us(header)) return IoResult::kMalformed;
+    if (!wire::ok(header.status)) {
+        assembly_.refuse(header.status);
+        return IoResult::kDone;
+    }
+    const auto answer = wire::parse_read_reply(head);
+    if (!answer || !assembly_.accept(*answer, header.has_more())) return IoResult::kMalformed;
+    has_more_ = header.has_more();
+    const auto ranges = assembly_.ranges();
+    verdicts_.assign(ranges.size(), {});
+    ranges_.clear();
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+        const auto& part = read_.parts[ranges[i].part];
+        const auto& target = targets_[part.index];
+        assert(part.offset + ranges[i].offset + ranges[i].length <= target.capacity);
+        if (ranges[i].length > 0) {
+            ranges_.push_back({target.data + part.offset + ranges[i].offset, ranges[i].length});
+        }
+        ranges_.push_back({&verdicts_[i], sizeof(wire::Verdict)});
+    }
+    unreceived_ = ranges_;
+    in_payload_ = true;
+    return IoResult::kWouldBlock;
+}
+
+void ReadTransfer::on_payload() {
+    in_payload_ = false;
+    const auto ranges = assembly_.ranges();
+    if (read_.checksums) {
+        for (const auto& range : ranges) {
+            const auto& part = read_.parts[range.part];
+            auto& checksum = assembly_.answers()[range.part].checksum;
+            checksum =
+                wire::crc32c(checksum, targets_[part.index].data + part.offset + range.offset, range.length);
+        }
+    }
+    assembly_.settle(verdicts_);
+}
+
+}  // namespace mooncake::client

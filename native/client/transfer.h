@@ -1,0 +1,136 @@
+// One exchange over one connection, advanced without blocking: a request to the master, a read from a node, a
+// write to one. The call (client/call.h) polls; a transfer sends, receives and checks.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/connection_pool.h"
+#include "client/core/operation.h"
+#include "client/core/read_assembly.h"
+#include "net/client_socket.h"
+
+namespace mooncake::client {
+
+// The caller's memory. A value to be put may lie in several pieces; a target is one.
+struct Value {
+    const iovec* pieces = nullptr;
+    std::size_t piece_count = 0;
+    std::uint64_t size = 0;
+};
+struct Target {
+    std::uint8_t* data = nullptr;
+    std::uint64_t capacity = 0;
+};
+
+class Transfer {
+  public:
+    enum class Kind : std::uint8_t { kLane, kRead, kWrite };
+    enum class State : std::uint8_t { kQueued, kSending, kReceiving, kOver };
+
+    Transfer(Kind of_kind, Ticket of_ticket, ConnectionPool& from, std::uint64_t payload_bytes,
+             std::uint64_t until_ms)
+        : kind(of_kind), ticket(of_ticket), deadline_ms(until_ms), pool_(from), bytes_(payload_bytes) {}
+    // Closes a connection whose reply is not complete.
+    virtual ~Transfer();
+    Transfer(const Transfer&) = delete;
+    Transfer& operator=(const Transfer&) = delete;
+
+    const Kind kind;
+    const Ticket ticket;
+    const std::uint64_t deadline_ms;
+    PeerId peer = kNoPeer;
+    State state = State::kQueued;
+    std::uint64_t progress_ms = 0;  // when bytes moved last
+
+    ConnectionPool& pool() { return pool_; }
+    std::uint64_t bytes() const { return bytes_; }
+    int fd() const { return socket_->fd(); }
+    short events() const;
+    const std::string& why() const { return socket_->error(); }
+
+    // Begins on this connection; `frame` stays the operation's.
+    void begin(std::unique_ptr<net::ClientSocket> socket, wire::Buffer& frame);
+    // As far as it goes now. kDone: the whole reply is here.
+    net::IoResult advance();
+    // The reply is complete and was used: the connection may serve others.
+    void give_back();
+    void close();
+
+    // The reply's last frame (kLane, kWrite); valid until give_back.
+    wire::FrameHeader reply{};
+    wire::Bytes body;
+
+  protected:
+    virtual void add_payload(std::vector<iovec>&) {}
+    virtual net::IoResult receive();
+
+    net::ClientSocket& socket() { return *socket_; }
+    std::uint64_t request_id() const { return request_id_; }
+    // false: not the answer to our request.
+    bool answers_us(const wire::FrameHeader& header) const;
+
+  private:
+    ConnectionPool& pool_;
+    const std::uint64_t bytes_;
+    wire::Verb verb_ = wire::Verb::kPing;
+    bool has_slot_ = false;
+    std::unique_ptr<net::ClientSocket> socket_;
+    std::uint64_t request_id_ = 0;
+    std::vector<iovec> pieces_;
+    std::span<iovec> unsent_;
+};
+
+class WriteTransfer final : public Transfer {
+  public:
+    WriteTransfer(Ticket of_ticket, ConnectionPool& from, const NodeWrite& write,
+                  std::span<const Value> values)
+        : Transfer(Kind::kWrite, of_ticket, from, write.bytes, write.deadline_ms),
+          write_(write),
+          values_(values) {
+        peer = write.peer;
+    }
+
+  private:
+    void add_payload(std::vector<iovec>& pieces) override;
+
+    const NodeWrite& write_;
+    std::span<const Value> values_;
+};
+
+class ReadTransfer final : public Transfer {
+  public:
+    ReadTransfer(Ticket of_ticket, ConnectionPool& from, const NodeRead& read,
+                 std::span<const Target> targets)
+        : Transfer(Kind::kRead, of_ticket, from, read.bytes, read.deadline_ms),
+          read_(read),
+          targets_(targets),
+          assembly_(read.parts) {
+        peer = read.peer;
+        for (std::size_t i = 0; i < read.parts.size(); ++i) {
+            assembly_.answers()[i].checksum = read.parts[i].checksum_seed;
+        }
+    }
+    std::vector<PartAnswer>& answers() { return assembly_.answers(); }
+
+  private:
+    net::IoResult receive() override;
+    net::IoResult on_head(const wire::FrameHeader& header, wire::Bytes head);
+    void on_payload();
+
+    const NodeRead& read_;
+    std::span<const Target> targets_;
+    ReadAssembly assembly_;
+    bool in_payload_ = false;
+    bool has_more_ = false;
+    std::vector<wire::Verdict> verdicts_;
+    std::vector<iovec> ranges_;
+    std::span<iovec> unreceived_;
+};
+
+}  // namespace mooncake::client
