@@ -1,6 +1,6 @@
 """Native core of mooncake_store, built from native/bindings/."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, TypedDict, overload
 
 from typing_extensions import Buffer
@@ -599,3 +599,81 @@ class ClientSegment(TypedDict):
     name: str
     host_id: str
     endpoints: list[str]
+
+# ---- the native master ----
+
+class Master:
+    """A whole master without Python: state machine, lane, clock. start() it, stop() it once.
+
+    Every setting is an integer unless it says otherwise; one that is unknown raises TypeError, a bad value
+    ValueError naming both. `uuid` and `seed` are drawn at random when they are left out. Whoever drops the
+    last reference stops it; the interpreter's end stops all.
+    """
+
+    LATENCY_EDGES_US: tuple[int, ...]
+    """Upper edges of the buckets in request_histograms(); one more bucket holds what took longer."""
+
+    def __init__(
+        self,
+        *,
+        client_ttl_ms: int = 10_000,
+        session_grace_ms: int = 1_000,
+        heartbeat_interval_ms: int = 1_000,
+        lease_ttl_ms: int = 10_000,
+        exists_hold_ms: int = 2_000,
+        put_start_discard_ms: int = 30_000,
+        put_start_release_ms: int = 600_000,
+        soft_pin_ms: int = 1_800_000,
+        soft_pin_max_ms: int = 86_400_000,
+        evict_soft_pinned: bool = True,
+        eviction_high_watermark_ratio: float = 0.90,
+        eviction_ratio: float = 0.05,
+        allocation: str = "random",
+        max_keys: int = 10_000_000,
+        max_metadata_bytes: int = 4 << 30,
+        replay_window: int = 1_024,
+        alloc_wait_ms: int = 100,
+        remove_confirm_timeout_ms: int = 1_000,
+        parked_calls_max: int = 4_096,
+        lane_host: str = "0.0.0.0",
+        lane_port: int = 0,
+        lane_threads: int = 0,
+        epoch: int = 1,
+        uuid: bytes = ...,
+        seed: int = ...,
+        clock_step_max_ms: int = 500,
+        software: str = ...,
+    ) -> None: ...
+    def start(self) -> None:
+        """Listens on lane_host:lane_port (0: any free port). OSError names both when it cannot."""
+
+    def stop(self) -> None:
+        """Ends the lane, answers parked calls CLOSED and joins all threads; later requests get CLOSED."""
+
+    def submit(self, verb: int, body: bytes, callback: Callable[[int, bytes], object]) -> None:
+        """Hand in a packed request (proto/FRAMES.md); `callback(status, body)` is called exactly once.
+
+        Most requests are answered at once: the callback then runs in this thread before submit returns. One
+        that is parked is answered later, from a native thread: hand the answer on (call_soon_threadsafe),
+        do not work there. What the callback raises goes to sys.unraisablehook.
+        """
+
+    def execute(self, verb: int, body: bytes, timeout_ms: int = 10_000) -> tuple[int, bytes]:
+        """The same, waiting without the GIL. DEADLINE when it took longer; Ctrl-C ends the wait."""
+
+    def stats(self) -> dict[str, int]:
+        """Counters (`..._total`) and gauges of state machine, driver and lane, units in the names."""
+
+    def request_histograms(self) -> dict[str, tuple[int, int, int, tuple[int, ...]]]:
+        """By verb: requests answered, those refused whole, sum of µs, requests a bucket (not cumulative)."""
+
+    def check_invariants(self) -> None:
+        """Abort the process with what is wrong, if anything is. For tests."""
+
+    @property
+    def lane_port(self) -> int:
+        """0 before start()."""
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def uuid(self) -> bytes: ...

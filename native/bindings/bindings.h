@@ -13,5 +13,6 @@ void bind_metadata(nanobind::module_& module);
 void bind_client(nanobind::module_& module);
 void bind_wire_messages(nanobind::module_& module);
 void bind_wire_object_messages(nanobind::module_& module);
+void bind_master(nanobind::module_& module);
 
 }  // namespace mooncake::bindings

@@ -1,0 +1,111 @@
+#include "master/master.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <stdexcept>
+
+#include "net/event_loop.h"
+
+namespace mooncake::master {
+
+namespace {
+
+// Between two slices of one tick's work: a batch of the lane gets the lock in between.
+constexpr std::uint64_t kSlicePauseMs = 1;
+
+MasterOptions with_random_parts(MasterOptions options) {
+    std::random_device random;
+    if (options.uuid == wire::Uuid{}) {
+        for (auto& byte : options.uuid) byte = static_cast<std::uint8_t>(random());
+    }
+    if (options.seed == 0) options.seed = (std::uint64_t{random()} << 32) | random();
+    return options;
+}
+
+}  // namespace
+
+Master::Master(const MasterOptions& options)
+    : options_(with_random_parts(options)),
+      clock_(options_.clock_step_max_ms),
+      driver_(std::make_shared<StateDriver>(options_.metadata, options_.driver, options_.epoch, options_.uuid,
+                                            options_.seed, clock_)) {}
+
+Master::~Master() { stop(); }
+
+void Master::start() {
+    const std::lock_guard guard(running_mutex_);
+    if (lane_ || is_stopped_) throw std::logic_error("a master starts once");
+    clock_.advance(net::monotonic_ms());
+    LaneOptions lane;
+    lane.host = options_.lane_host;
+    lane.port = options_.lane_port;
+    lane.threads = options_.lane_threads;
+    lane.software = options_.software;
+    lane.master = options_.uuid;
+    lane_ = std::make_unique<LaneServer>(driver_, lane);
+    time_ = std::thread([this] { let_time_pass(); });
+}
+
+void Master::stop() {
+    const std::lock_guard guard(running_mutex_);
+    if (is_stopped_) return;
+    is_stopped_ = true;
+    if (lane_) lane_->stop();
+    {
+        const std::lock_guard time_guard(time_mutex_);
+        is_time_over_ = true;
+    }
+    time_over_.notify_all();
+    if (time_.joinable()) time_.join();
+    driver_->stop();
+}
+
+std::uint16_t Master::lane_port() const {
+    const std::lock_guard guard(running_mutex_);
+    return lane_ ? lane_->port() : std::uint16_t{0};
+}
+
+void Master::submit(wire::Verb verb, wire::Bytes body, StateDriver::Completion done) {
+    driver_->submit(verb, body, nullptr, std::move(done));
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> Master::stats() const {
+    auto stats = driver_->stats();
+    const std::lock_guard guard(running_mutex_);
+    if (!lane_) return stats;
+    for (auto& stat : lane_->stats()) stats.push_back(std::move(stat));
+    return stats;
+}
+
+std::vector<RequestMetrics::Histogram> Master::request_histograms() const {
+    return driver_->metrics().histograms();
+}
+
+// The thread that reads the clock and runs ticks. Nothing that may wait runs here: answers to parked calls
+// are sends, which queue.
+void Master::let_time_pass() {
+    pthread_setname_np(pthread_self(), "mc-time");
+    std::uint64_t next_reading_ms = 0;
+    for (;;) {
+        const std::uint64_t reading_ms = net::monotonic_ms();
+        if (reading_ms >= next_reading_ms) {
+            clock_.advance(reading_ms);
+            next_reading_ms = reading_ms + kClockPeriodMs;
+        }
+        const bool is_idle = driver_->tick();
+        const std::uint64_t after_ms = net::monotonic_ms();
+        const std::uint64_t rest_ms = next_reading_ms - std::min(next_reading_ms, after_ms);
+        if (!sleep_ms(is_idle ? rest_ms : std::min(rest_ms, kSlicePauseMs))) return;
+    }
+}
+
+// False: time is over.
+bool Master::sleep_ms(std::uint64_t delay_ms) {
+    std::unique_lock guard(time_mutex_);
+    return !time_over_.wait_for(guard, std::chrono::milliseconds(delay_ms), [this] { return is_time_over_; });
+}
+
+}  // namespace mooncake::master

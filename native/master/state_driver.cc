@@ -1,0 +1,570 @@
+#include "master/state_driver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <thread>
+
+namespace mooncake::master {
+
+namespace {
+
+using wire::Status;
+using wire::Verb;
+
+// Parked calls that one tick gives up: each may be a put_start of a whole batch.
+constexpr std::size_t kExpiredATickMax = 64;
+constexpr std::uint64_t kStallCheckPeriodMs = 1'000;
+// Long enough for a woken thread to reach the lock on another core, short beside a step of 1,000 keys.
+constexpr std::chrono::microseconds kGiveWay{20};
+
+std::uint64_t steady_us() {
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(since).count());
+}
+
+wire::Buffer text_body(std::string_view text) {
+    wire::Buffer body;
+    wire::Writer(body).text16(text);
+    return body;
+}
+
+// Their answer promises that nobody starts a read of the old value any more (DESIGN §4, remove).
+bool promises_no_more_reads(Verb verb) {
+    return verb == Verb::kRemove || verb == Verb::kPutRevoke || verb == Verb::kPutEnd;
+}
+
+}  // namespace
+
+struct StateDriver::Call : std::enable_shared_from_this<StateDriver::Call> {
+    struct Asker {
+        Completion done;
+        std::uint64_t started_us = 0;
+    };
+
+    metadata::Command command;
+    LinkPtr link;
+    std::vector<Asker> askers;
+    std::size_t request_bytes = 0;
+
+    bool is_admitted = false;
+    bool is_in_progress = false;  // in in_progress_
+    bool is_running = true;       // some thread is stepping it; nobody else may
+    std::list<CallPtr>* parked_in = nullptr;
+    std::list<CallPtr>::iterator parked_at;
+    std::uint64_t deadline_ms = 0;
+    std::uint64_t generation = 0;  // space_generation_ when its keys were last looked at
+
+    std::vector<wire::ReplicaId> awaited;  // retired by it; those still unconfirmed are in awaited_
+    std::size_t unconfirmed = 0;
+};
+
+struct StateDriver::Answer {
+    Verb verb = Verb::kPing;
+    Status status = Status::kOk;
+    wire::Buffer body;
+    std::vector<Call::Asker> askers;
+};
+
+// What a hold of the lock leaves to be done without it.
+struct StateDriver::Outbox {
+    std::vector<LinkPtr> links;  // have commands to be sent
+    std::vector<Answer> answers;
+    std::deque<CallPtr> resumed;
+    std::vector<LinkPtr> stalled;
+};
+
+std::size_t StateDriver::RequestIdHash::operator()(const RequestId& id) const {
+    return static_cast<std::size_t>((id.session * 0x9E3779B97F4A7C15ULL) ^ id.sequence);
+}
+
+StateDriver::StateDriver(const metadata::Options& metadata, const DriverOptions& options, std::uint64_t epoch,
+                         const wire::Uuid& master, std::uint64_t seed, const BoundedClock& clock)
+    : options_(options),
+      command_timeout_ms_(metadata.client_ttl_ms),
+      keys_a_step_max_(std::max<std::size_t>(1, metadata.keys_a_step_max)),
+      clock_(clock),
+      epoch_(epoch),
+      metadata_(metadata, epoch, master, seed) {}
+
+StateDriver::~StateDriver() { stop(); }
+
+// ---- entry points: each takes the lock for one bounded step at a time, then carries out what came of it
+// ----
+
+void StateDriver::submit(Verb verb, wire::Bytes body, const LinkPtr& link, Completion done) {
+    auto call = std::make_shared<Call>();
+    call->command = metadata::Metadata::command(verb, body);
+    call->link = link;
+    call->request_bytes = body.size();
+    call->askers.push_back({std::move(done), steady_us()});
+    Outbox outbox;
+    if (call->command.done()) {  // malformed: nothing to ask the state machine
+        outbox.answers.push_back(
+            {verb, call->command.status(), call->command.take_body(), std::move(call->askers)});
+    } else {
+        advance(call, outbox);
+    }
+    carry_out(outbox);
+}
+
+void StateDriver::link_closed(const LinkPtr& link) {
+    Outbox outbox;
+    {
+        const std::lock_guard guard(lock_);
+        if (link->is_closed) return;
+        link->is_closed = true;
+        const std::vector<wire::SessionId> sessions = link->sessions;
+        for (const auto session : sessions) {
+            const LinkPtr* before = node_link(session);
+            const bool carried_commands = before != nullptr && *before == link;
+            detach(link, session);
+            if (!links_of_.contains(session)) metadata_.session_detached(session, clock_.now_ms());
+            if (!carried_commands) continue;
+            queues_.reconnected(session);
+            want_commands(session, outbox);
+        }
+    }
+    carry_out(outbox);
+}
+
+bool StateDriver::retire_answered(const LinkPtr& link, Status status, wire::Bytes body) {
+    if (!wire::ok(status)) {
+        {
+            const std::lock_guard guard(lock_);
+            ++retires_refused_total_;
+        }
+        link->close(std::string("it refused a retire command: ") + wire::status_name(status));
+        return true;
+    }
+    const auto reply = wire::parse_retire_reply(body);
+    if (!reply) return false;
+    Outbox outbox;
+    std::vector<wire::ReplicaId> replicas;
+    {
+        const std::lock_guard guard(lock_);
+        for (const auto session : link->sessions) {
+            const LinkPtr* current = node_link(session);
+            if (current == nullptr || *current != link) continue;
+            replicas = queues_.confirmed(session, reply->command_id);
+            want_commands(session, outbox);
+            if (!replicas.empty()) break;
+        }
+        for (const auto replica : replicas) replica_confirmed(replica, outbox);
+    }
+    // A node speaks for its own replicas only: what the command did not name is not believed.
+    std::sort(replicas.begin(), replicas.end());
+    std::vector<wire::ReplicaId> freed;
+    std::copy_if(reply->freed.begin(), reply->freed.end(), std::back_inserter(freed),
+                 [&](auto id) { return std::binary_search(replicas.begin(), replicas.end(), id); });
+    for (std::size_t at = 0; at < freed.size(); at += keys_a_step_max_) {
+        if (at > 0) give_way();
+        const std::lock_guard guard(lock_);
+        const std::size_t count = std::min(keys_a_step_max_, freed.size() - at);
+        metadata_.freed(std::span(freed).subspan(at, count), effects_);
+        absorb(nullptr, outbox);
+    }
+    carry_out(outbox);
+    return true;
+}
+
+bool StateDriver::tick() {
+    Outbox outbox;
+    bool is_idle = true;
+    {
+        const std::lock_guard guard(lock_);
+        const std::uint64_t now_ms = clock_.now_ms();
+        is_idle = metadata_.tick(now_ms, effects_);
+        absorb(nullptr, outbox);
+        expire_parked(now_ms, outbox);
+        end_stalled_links(now_ms, outbox);
+    }
+    carry_out(outbox);
+    return is_idle;
+}
+
+void StateDriver::stop() {
+    Outbox outbox;
+    {
+        const std::lock_guard guard(lock_);
+        is_stopped_ = true;
+        for (auto* parked : {&space_waiters_, &confirm_waiters_}) {
+            for (auto at = parked->begin(); at != parked->end();) {
+                const CallPtr call = *at++;
+                if (!call->is_running) refuse(call, Status::kClosed, "the master is stopping", outbox);
+            }
+        }
+    }
+    carry_out(outbox);
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> StateDriver::stats() {
+    const std::lock_guard guard(lock_);
+    auto stats = metadata_.stats();
+    stats.emplace_back("parked_calls_count", space_waiters_.size() + confirm_waiters_.size());
+    stats.emplace_back("parked_bytes", parked_bytes_);
+    stats.emplace_back("parked_calls_total", parked_total_);
+    stats.emplace_back("space_wait_timeouts_total", space_timeouts_total_);
+    stats.emplace_back("confirm_wait_timeouts_total", confirm_timeouts_total_);
+    stats.emplace_back("busy_answers_total", busy_total_);
+    stats.emplace_back("repeats_attached_total", repeats_attached_total_);
+    stats.emplace_back("retire_queue_count", queues_.length());
+    stats.emplace_back("retire_commands_total", queues_.commands_total());
+    stats.emplace_back("retire_refusals_total", retires_refused_total_);
+    stats.emplace_back("stalled_nodes_total", stalled_links_total_);
+    stats.emplace_back("connected_sessions_count", links_of_.size());
+    stats.emplace_back("clock_dropped_ms", clock_.dropped_ms());
+    return stats;
+}
+
+void StateDriver::check_invariants() {
+    const std::lock_guard guard(lock_);
+    metadata_.check_invariants();
+}
+
+// ---- without the lock ----
+
+// Steps a call until it is finished, parked, or another call's business.
+void StateDriver::advance(const CallPtr& call, Outbox& outbox) {
+    for (;;) {
+        {
+            const std::lock_guard guard(lock_);
+            if (!call->is_admitted && !admit(call, outbox)) return;
+            const bool paused = metadata_.step(call->command, clock_.now_ms(), effects_);
+            absorb(call.get(), outbox);
+            if (paused && settle(call, outbox) == Progress::kPaused) return;
+            if (!call->is_in_progress && call->command.sequence() != 0) {
+                call->is_in_progress = true;
+                in_progress_[{call->command.session(), call->command.sequence()}] = call;
+            }
+        }
+        send_commands(outbox);
+        give_way();
+    }
+}
+
+void StateDriver::carry_out(Outbox& outbox) {
+    for (;;) {
+        send_commands(outbox);
+        for (const auto& link : std::exchange(outbox.stalled, {})) {
+            link->close("it left a retire command unanswered for " + std::to_string(command_timeout_ms_) +
+                        " ms");
+        }
+        for (auto& answer : std::exchange(outbox.answers, {})) {
+            for (std::size_t i = 0; i < answer.askers.size(); ++i) {
+                const bool is_last = i + 1 == answer.askers.size();
+                wire::Buffer body = is_last ? std::move(answer.body) : answer.body;
+                metrics_.record(answer.verb, answer.status, steady_us() - answer.askers[i].started_us);
+                answer.askers[i].done(answer.status, std::move(body));
+            }
+        }
+        if (outbox.resumed.empty()) return;
+        const CallPtr call = outbox.resumed.front();
+        outbox.resumed.pop_front();
+        advance(call, outbox);
+    }
+}
+
+void StateDriver::send_commands(Outbox& outbox) {
+    for (const auto& link : std::exchange(outbox.links, {})) send_commands_to(link);
+}
+
+void StateDriver::send_commands_to(const LinkPtr& link) {
+    const std::lock_guard order(link->sending);
+    for (;;) {
+        std::optional<RetireQueues::Command> command;
+        {
+            const std::lock_guard guard(lock_);
+            for (const auto session : link->sessions) {
+                const LinkPtr* current = node_link(session);
+                if (current == nullptr || *current != link) continue;
+                command = queues_.next_command(session, clock_.now_ms());
+                if (command) break;
+            }
+        }
+        if (!command) return;
+        wire::FrameHeader header;
+        header.verb = Verb::kRetire;
+        header.request_id = command->id;
+        header.epoch = epoch();
+        wire::Buffer frame;
+        const std::size_t start = wire::begin_frame(frame, header);
+        wire::Writer writer(frame);
+        wire::encode_retire(command->id, command->replicas, writer);
+        wire::finish_frame(frame, start);
+        link->send(std::move(frame));
+    }
+}
+
+void StateDriver::give_way() {
+    if (lock_.is_wanted()) std::this_thread::sleep_for(kGiveWay);
+}
+
+// ---- under the lock: calls ----
+
+// Before the first step. False: answered already, or left to the call in progress that it repeats.
+bool StateDriver::admit(const CallPtr& call, Outbox& outbox) {
+    call->is_admitted = true;
+    call->generation = space_generation_;
+    const metadata::Command& command = call->command;
+    const auto busy = [&](std::string_view why) {
+        ++busy_total_;
+        refuse(call, Status::kBusy, why, outbox);
+        return false;
+    };
+    if (is_stopped_) {
+        refuse(call, Status::kClosed, "the master is stopping", outbox);
+        return false;
+    }
+    if (call->link && command.session() != 0 && !attach(call->link, command.session(), outbox)) {
+        return busy("too many sessions speak on this connection (sessions_a_link_max)");
+    }
+    if (command.sequence() != 0) {
+        const auto found = in_progress_.find({command.session(), command.sequence()});
+        if (found != in_progress_.end()) {
+            Call& first = *found->second;
+            if (first.command.verb() != command.verb()) {
+                refuse(call, Status::kInvalidParams, "this sequence names another request in progress",
+                       outbox);
+            } else if (first.askers.size() >= options_.repeats_a_call_max) {
+                return busy("too many repeats of this request wait for its answer (repeats_a_call_max)");
+            } else {
+                ++repeats_attached_total_;
+                first.askers.push_back(std::move(call->askers.front()));
+            }
+            return false;
+        }
+    }
+    const bool may_be_refused = command.verb() == Verb::kPutStart || command.verb() == Verb::kRemove;
+    if (may_be_refused && parking_is_full()) return busy("too many calls are parked (parked_calls_max)");
+    return true;
+}
+
+// After a step that answered true.
+StateDriver::Progress StateDriver::settle(const CallPtr& call, Outbox& outbox) {
+    const metadata::Command& command = call->command;
+    if (!command.done()) return settle_waiting(call, outbox);
+    if (command.verb() == Verb::kMount) epoch_.store(metadata_.epoch(), std::memory_order_release);
+    if (call->link && command.status() == Status::kSessionUnknown) detach(call->link, command.session());
+    if (call->link && command.verb() == Verb::kOpenSession && wire::ok(command.status())) {
+        attach(call->link, command.session(), outbox);
+    }
+    if (!waits_for_confirmation(*call)) {
+        finish(call, outbox);
+    } else if (parking_is_full()) {
+        ++confirm_timeouts_total_;
+        finish(call, outbox);
+    } else {
+        call->deadline_ms = clock_.now_ms() + options_.remove_confirm_timeout_ms;
+        park(call, confirm_waiters_);
+    }
+    return Progress::kPaused;
+}
+
+// Keys of this put_start lack space that is on its way back. It keeps its place in the queue and its deadline
+// while it is tried again.
+StateDriver::Progress StateDriver::settle_waiting(const CallPtr& call, Outbox& outbox) {
+    const std::uint64_t now_ms = clock_.now_ms();
+    if (is_stopped_) {
+        refuse(call, Status::kClosed, "the master is stopping", outbox);
+        return Progress::kPaused;
+    }
+    if (call->deadline_ms == 0) call->deadline_ms = now_ms + options_.alloc_wait_ms;
+    const bool is_over = now_ms >= call->deadline_ms;
+    if (!is_over && call->generation != space_generation_) {
+        // Bytes came back between two of its steps, after its first keys had been looked at.
+        call->generation = space_generation_;
+        return Progress::kGoOn;
+    }
+    if (is_over || (call->parked_in == nullptr && parking_is_full())) {
+        ++space_timeouts_total_;
+        metadata_.refuse_waiting(call->command, now_ms);
+        finish(call, outbox);
+        return Progress::kPaused;
+    }
+    if (call->parked_in == nullptr) park(call, space_waiters_);
+    call->is_running = false;
+    return Progress::kPaused;
+}
+
+bool StateDriver::waits_for_confirmation(const Call& call) const {
+    return call.unconfirmed > 0 && !call.command.retired().empty() && !is_stopped_ &&
+           options_.remove_confirm_timeout_ms > 0;
+}
+
+bool StateDriver::parking_is_full() const {
+    return space_waiters_.size() + confirm_waiters_.size() >= options_.parked_calls_max ||
+           parked_bytes_ >= options_.parked_bytes_max;
+}
+
+void StateDriver::park(const CallPtr& call, std::list<CallPtr>& where) {
+    ++parked_total_;
+    parked_bytes_ += call->request_bytes;
+    call->parked_in = &where;
+    call->parked_at = where.insert(where.end(), call);
+    call->is_running = false;
+    if (!call->is_in_progress && call->command.sequence() != 0) {
+        call->is_in_progress = true;
+        in_progress_[{call->command.session(), call->command.sequence()}] = call;
+    }
+}
+
+void StateDriver::unpark(const CallPtr& call) {
+    if (call->parked_in == nullptr) return;
+    parked_bytes_ -= call->request_bytes;
+    call->parked_in->erase(call->parked_at);
+    call->parked_in = nullptr;
+}
+
+void StateDriver::finish(const CallPtr& call, Outbox& outbox) {
+    const Status status = call->command.status();
+    wire::Buffer body = call->command.take_body();
+    unpark(call);
+    if (call->is_in_progress) in_progress_.erase({call->command.session(), call->command.sequence()});
+    if (call->unconfirmed > 0) {
+        for (const auto replica : call->awaited) {
+            const auto found = awaited_.find(replica);
+            if (found != awaited_.end() && found->second == call) awaited_.erase(found);
+        }
+    }
+    outbox.answers.push_back({call->command.verb(), status, std::move(body), std::move(call->askers)});
+}
+
+// An answer of the driver's own, whatever the command came to.
+void StateDriver::refuse(const CallPtr& call, Status status, std::string_view why, Outbox& outbox) {
+    finish(call, outbox);
+    outbox.answers.back().status = status;
+    outbox.answers.back().body = text_body(why);
+}
+
+void StateDriver::expire_parked(std::uint64_t now_ms, Outbox& outbox) {
+    std::size_t expired = 0;
+    for (auto at = space_waiters_.begin(); at != space_waiters_.end() && (*at)->deadline_ms <= now_ms;) {
+        const CallPtr call = *at++;
+        if (call->is_running) continue;  // it sees its deadline itself when its step ends
+        if (++expired > kExpiredATickMax) break;
+        ++space_timeouts_total_;
+        metadata_.refuse_waiting(call->command, now_ms);
+        finish(call, outbox);
+    }
+    while (!confirm_waiters_.empty() && confirm_waiters_.front()->deadline_ms <= now_ms) {
+        const CallPtr call = confirm_waiters_.front();
+        ++confirm_timeouts_total_;
+        finish(call, outbox);
+    }
+}
+
+// ---- under the lock: effects, sessions and links ----
+
+void StateDriver::absorb(Call* call, Outbox& outbox) {
+    bool space_returned = false;
+    for (const auto& effect : effects_) {
+        switch (effect.kind) {
+            case metadata::Effect::Kind::kRetire: {
+                if (!queues_.retire(effect.segment, effect.replica)) break;
+                if (call != nullptr && promises_no_more_reads(call->command.verb())) {
+                    awaited_[effect.replica] = call->shared_from_this();
+                    call->awaited.push_back(effect.replica);
+                    ++call->unconfirmed;
+                }
+                want_commands(queues_.owner(effect.segment), outbox);
+                break;
+            }
+            case metadata::Effect::Kind::kExpel:
+                for (const auto replica : queues_.expelled(effect.segment))
+                    replica_confirmed(replica, outbox);
+                break;
+            case metadata::Effect::Kind::kEndSession:
+                session_ended(effect.session, outbox);
+                break;
+            case metadata::Effect::Kind::kMounted:
+                queues_.mounted(effect.segment, effect.session);
+                break;
+            case metadata::Effect::Kind::kSpaceReturned:
+                space_returned = true;
+                break;
+        }
+    }
+    effects_.clear();
+    if (!space_returned) return;
+    ++space_generation_;
+    if (call != nullptr) ++call->generation;  // what it brought back itself it has seen
+    for (const auto& waiting : space_waiters_) {
+        if (waiting->is_running) continue;
+        waiting->is_running = true;
+        waiting->generation = space_generation_;
+        outbox.resumed.push_back(waiting);
+    }
+}
+
+void StateDriver::replica_confirmed(wire::ReplicaId replica, Outbox& outbox) {
+    const auto found = awaited_.find(replica);
+    if (found == awaited_.end()) return;
+    const CallPtr call = std::move(found->second);
+    awaited_.erase(found);
+    if (--call->unconfirmed == 0 && call->parked_in == &confirm_waiters_) finish(call, outbox);
+}
+
+// False: this connection carries as many sessions as it may.
+bool StateDriver::attach(const LinkPtr& link, wire::SessionId session, Outbox& outbox) {
+    auto& sessions = link->sessions;
+    if (link->is_closed || std::find(sessions.begin(), sessions.end(), session) != sessions.end())
+        return true;
+    if (sessions.size() >= options_.sessions_a_link_max) return false;
+    sessions.push_back(session);
+    links_of_[session].push_back(link);
+    metadata_.session_attached(session, clock_.now_ms());
+    if (link->role == wire::Role::kNode) {
+        queues_.reconnected(session);
+        want_commands(session, outbox);
+    }
+    return true;
+}
+
+void StateDriver::detach(const LinkPtr& link, wire::SessionId session) {
+    std::erase(link->sessions, session);
+    const auto found = links_of_.find(session);
+    if (found == links_of_.end()) return;
+    std::erase(found->second, link);
+    if (found->second.empty()) links_of_.erase(found);
+}
+
+void StateDriver::session_ended(wire::SessionId session, Outbox& outbox) {
+    for (const auto replica : queues_.session_ended(session)) replica_confirmed(replica, outbox);
+    const auto found = links_of_.find(session);
+    if (found == links_of_.end()) return;
+    for (const auto& link : found->second) std::erase(link->sessions, session);
+    links_of_.erase(found);
+}
+
+// The connection that carries this node's commands: the newest one on which its session spoke.
+const LinkPtr* StateDriver::node_link(wire::SessionId session) const {
+    const auto found = links_of_.find(session);
+    if (found == links_of_.end()) return nullptr;
+    const auto link = std::find_if(found->second.rbegin(), found->second.rend(),
+                                   [](const LinkPtr& each) { return each->role == wire::Role::kNode; });
+    return link == found->second.rend() ? nullptr : &*link;
+}
+
+void StateDriver::want_commands(wire::SessionId session, Outbox& outbox) {
+    const LinkPtr* link = node_link(session);
+    if (link == nullptr) return;
+    if (std::find(outbox.links.begin(), outbox.links.end(), *link) == outbox.links.end()) {
+        outbox.links.push_back(*link);
+    }
+}
+
+void StateDriver::end_stalled_links(std::uint64_t now_ms, Outbox& outbox) {
+    if (now_ms < next_stall_check_ms_) return;
+    next_stall_check_ms_ = now_ms + kStallCheckPeriodMs;
+    for (const auto owner : queues_.owners()) {
+        const auto sent_ms = queues_.oldest_sent_ms(owner);
+        if (!sent_ms || now_ms - *sent_ms < command_timeout_ms_) continue;
+        const LinkPtr* link = node_link(owner);
+        if (link == nullptr) continue;
+        ++stalled_links_total_;
+        outbox.stalled.push_back(*link);
+    }
+}
+
+}  // namespace mooncake::master

@@ -1,0 +1,143 @@
+// Drives the state machine: takes packed requests from both doors, steps them under the state lock in bounded
+// pieces, carries out the effects, and keeps the calls that wait.
+//
+// Owns: the state lock, the retire queues, which session speaks on which link, parked calls and the table of
+// requests in progress. Must not know: sockets (a Link sends), threads of its own (its callers bring theirs),
+// Python. Nothing waits in here: a call that has to is parked, and answered by whoever brings the news or by
+// tick().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "master/bounded_clock.h"
+#include "master/link.h"
+#include "master/request_metrics.h"
+#include "master/retire_queues.h"
+#include "master/state_lock.h"
+#include "metadata/metadata.h"
+
+namespace mooncake::master {
+
+struct DriverOptions {
+    std::uint64_t alloc_wait_ms = 100;  // a put_start waits at most this long for space that is coming back
+    std::uint64_t remove_confirm_timeout_ms = 1'000;  // remove, revoke and upsert: for the nodes to confirm
+    // Calls parked at once, and the bytes of their requests. At the limit remove and put_start are answered
+    // BUSY before they begin; a put_end or put_revoke is carried out and answered without waiting, because
+    // refusing it would lose a written value.
+    std::size_t parked_calls_max = 4'096;
+    std::size_t parked_bytes_max = 256u << 20;
+    std::size_t repeats_a_call_max = 16;   // askers that wait for one request in progress; then BUSY
+    std::size_t sessions_a_link_max = 64;  // sessions that speak on one connection; then BUSY
+};
+
+class StateDriver {
+  public:
+    StateDriver(const metadata::Options& metadata, const DriverOptions& options, std::uint64_t epoch,
+                const wire::Uuid& master, std::uint64_t seed, const BoundedClock& clock);
+    ~StateDriver();
+    StateDriver(const StateDriver&) = delete;
+    StateDriver& operator=(const StateDriver&) = delete;
+
+    // Called exactly once, never under a lock, on the submitting thread or on any other that drives: the
+    // frame's status and its body. Must not block and must not throw.
+    using Completion = std::function<void(wire::Status, wire::Buffer)>;
+
+    // Any thread. `link` is the connection it came over, or null (gRPC). `body` is not used after the return.
+    void submit(wire::Verb verb, wire::Bytes body, const LinkPtr& link, Completion done);
+    void link_closed(const LinkPtr& link);
+    // A node's answer to a retire command. False: malformed, end the connection.
+    bool retire_answered(const LinkPtr& link, wire::Status status, wire::Bytes body);
+
+    // What time brings, a bounded slice of it. False: call again soon.
+    bool tick();
+    // Answers every parked call CLOSED, and every later one.
+    void stop();
+
+    std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+    RequestMetrics& metrics() { return metrics_; }
+    // The state machine's counters and the driver's, by name.
+    std::vector<std::pair<std::string, std::uint64_t>> stats();
+    void check_invariants();
+
+  private:
+    struct Call;
+    using CallPtr = std::shared_ptr<Call>;
+    struct RequestId {
+        wire::SessionId session = 0;
+        std::uint64_t sequence = 0;
+        bool operator==(const RequestId&) const = default;
+    };
+    struct RequestIdHash {
+        std::size_t operator()(const RequestId& id) const;
+    };
+    struct Answer;
+    struct Outbox;
+    enum class Progress : std::uint8_t { kGoOn, kPaused };
+
+    // Without the lock.
+    void advance(const CallPtr& call, Outbox& outbox);
+    void carry_out(Outbox& outbox);
+    void send_commands(Outbox& outbox);
+    void send_commands_to(const LinkPtr& link);
+    void give_way();
+
+    // Under the lock.
+    bool admit(const CallPtr& call, Outbox& outbox);
+    Progress settle(const CallPtr& call, Outbox& outbox);
+    Progress settle_waiting(const CallPtr& call, Outbox& outbox);
+    bool waits_for_confirmation(const Call& call) const;
+    bool parking_is_full() const;
+    void park(const CallPtr& call, std::list<CallPtr>& where);
+    void unpark(const CallPtr& call);
+    void finish(const CallPtr& call, Outbox& outbox);
+    void refuse(const CallPtr& call, wire::Status status, std::string_view why, Outbox& outbox);
+    void expire_parked(std::uint64_t now_ms, Outbox& outbox);
+    void end_stalled_links(std::uint64_t now_ms, Outbox& outbox);
+    void absorb(Call* call, Outbox& outbox);
+    void replica_confirmed(wire::ReplicaId replica, Outbox& outbox);
+    bool attach(const LinkPtr& link, wire::SessionId session, Outbox& outbox);
+    void detach(const LinkPtr& link, wire::SessionId session);
+    void session_ended(wire::SessionId session, Outbox& outbox);
+    const LinkPtr* node_link(wire::SessionId session) const;
+    void want_commands(wire::SessionId session, Outbox& outbox);
+
+    const DriverOptions options_;
+    const std::uint64_t command_timeout_ms_;  // a node that leaves a command unanswered so long is hung up on
+    const std::size_t keys_a_step_max_;
+    const BoundedClock& clock_;
+    RequestMetrics metrics_;
+    std::atomic<std::uint64_t> epoch_;
+
+    StateLock lock_;  // everything below
+    metadata::Metadata metadata_;
+    metadata::Effects effects_;  // scratch, empty between steps
+    RetireQueues queues_;
+    std::unordered_map<wire::SessionId, std::vector<LinkPtr>> links_of_;
+    std::unordered_map<RequestId, CallPtr, RequestIdHash> in_progress_;
+    std::unordered_map<wire::ReplicaId, CallPtr> awaited_;  // who waits for this replica's confirmation
+    // In the order of their deadlines.
+    std::list<CallPtr> space_waiters_;
+    std::list<CallPtr> confirm_waiters_;
+    std::size_t parked_bytes_ = 0;
+    std::uint64_t space_generation_ = 0;  // rises whenever bytes come back
+    std::uint64_t next_stall_check_ms_ = 0;
+    bool is_stopped_ = false;
+
+    std::uint64_t parked_total_ = 0;
+    std::uint64_t space_timeouts_total_ = 0;
+    std::uint64_t confirm_timeouts_total_ = 0;
+    std::uint64_t busy_total_ = 0;
+    std::uint64_t repeats_attached_total_ = 0;
+    std::uint64_t retires_refused_total_ = 0;
+    std::uint64_t stalled_links_total_ = 0;
+};
+
+}  // namespace mooncake::master
