@@ -165,7 +165,7 @@ void Call::fail(Transfer& transfer, Failure failure, const std::string& why, std
         case Transfer::Kind::kLane:
             transfer.close();
             driver_.lane_pool().close_idle();
-            if (driver_.poke_keeper) driver_.poke_keeper();
+            driver_.poke_keeper();
             operation_.on_lane_failed(failure, reason, now_ms, actions);
             break;
         case Transfer::Kind::kRead: {

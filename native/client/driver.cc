@@ -104,7 +104,7 @@ void Driver::want_session() {
         const std::lock_guard lock(mutex_);
         session_wanted_ = true;
     }
-    if (poke_keeper) poke_keeper();
+    poke_keeper();
 }
 
 bool Driver::take_session_wanted() {

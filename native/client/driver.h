@@ -51,11 +51,20 @@ class LockedCluster final : public Cluster {
         locked([&](auto& state) { state.peer_failed(peer, failure, now_ms); });
     }
     void release(std::span<const std::string_view> keys, std::uint64_t now_ms) override {
-        locked([&](auto& state) { state.release(keys, now_ms); });
+        const bool is_first = locked([&](auto& state) {
+            const bool was_empty = !state.has_releases();
+            state.release(keys, now_ms);
+            return was_empty;
+        });
+        if (is_first && poke_keeper) poke_keeper();
     }
     void revoke(std::span<const wire::PutId> put_ids) override {
         locked([&](auto& state) { state.revoke(put_ids); });
+        if (poke_keeper) poke_keeper();
     }
+    // Wakes the keeper; set by it.
+    std::function<void()> poke_keeper;
+
     std::uint64_t random() override {
         return locked([](auto& state) { return state.random(); });
     }
@@ -91,8 +100,9 @@ class Driver {
     bool take_session_wanted();
     void session_opened(const wire::OpenSessionReply& session);
     void wait_session(std::uint64_t generation, std::uint64_t wait_ms);
-    // Wakes the keeper; set by it.
-    std::function<void()> poke_keeper;
+    void poke_keeper() {
+        if (cluster_.poke_keeper) cluster_.poke_keeper();
+    }
 
     bool is_closed() const { return closed_.load(std::memory_order_acquire); }
     // This process is a child of the one that made the client: its threads do not exist here, its locks may

@@ -23,7 +23,7 @@ constexpr std::uint64_t kIdleMs = 60'000;
 }  // namespace
 
 Keeper::Keeper(Driver& driver) : driver_(driver) {
-    driver_.poke_keeper = [this] { poke(); };
+    driver_.cluster().poke_keeper = [this] { poke(); };
 }
 
 Keeper::~Keeper() { stop(); }

@@ -101,6 +101,25 @@ TEST(a_stale_grant_puts_again_once) {
     CHECK_EQUAL(count_of(hopeless, wire::Verb::kPutStart), 2U);
 }
 
+TEST(a_busy_node_is_asked_again_until_the_deadline) {
+    World w;
+    w.node(11).write_status = Status::kBusy;
+    int commits = 0;
+    w.on_asked = [&](wire::Verb verb) {
+        if (verb == wire::Verb::kPutEnd && ++commits == 4) w.node(11).write_status = Status::kOk;
+    };
+    CHECK_EQUAL(put(w, {"a"}, {"apple"})[0], Status::kOk);
+    w.node(11).busy_reads = 5;
+    CHECK_EQUAL(get(w, {"a"}).values[0], "apple");
+    w.node(11).busy_reads = 1'000'000;
+    const auto start = w.now_ms;
+    CHECK_EQUAL(get(w, {"a"}, 64, 500).results[0].status, Status::kDeadline);
+    CHECK_EQUAL(w.now_ms, start + 500);
+    w.node(11).write_status = Status::kBusy;
+    CHECK_EQUAL(put(w, {"b"}, {"berry"}, 0, 500)[0], Status::kBusy);
+    CHECK(w.unfinished.empty());
+}
+
 TEST(a_replica_already_written_counts) {
     World w;
     w.node(11).write_status = Status::kSealed;

@@ -43,6 +43,7 @@ struct Node {
     std::optional<Failure> failure;  // every request to it ends so
     Status write_status = Status::kOk;
     bool breaks_stale_connections = false;  // requests on connections that are not fresh
+    int busy_reads = 0;                     // answered BUSY so often
     std::size_t reads = 0;
     std::size_t writes = 0;
 };
@@ -58,7 +59,7 @@ class World {
     World() : cluster("tenant", "here", 1) {
         for (wire::SegmentId segment = 11; segment <= 13; ++segment) {
             nodes.push_back(
-                {segment, "tcp://node:" + std::to_string(segment), {}, {}, Status::kOk, false, 0, 0});
+                {segment, "tcp://node:" + std::to_string(segment), {}, {}, Status::kOk, false, 0, 0, 0});
         }
         open_session(7);
     }
@@ -362,6 +363,11 @@ class World {
         CHECK(message.has_value());
         for (std::size_t i = 0; i < message->items.size(); ++i) {
             const auto& item = message->items[i];
+            if (peer.busy_reads > 0) {
+                --peer.busy_reads;
+                answers[i].verdict.status = Status::kBusy;
+                continue;
+            }
             const auto found = peer.replicas.find(item.replica);
             if (found == peer.replicas.end() || found->second.digest != item.digest) {
                 answers[i].verdict.status = Status::kGone;

@@ -74,8 +74,25 @@ void GetBatch::go_on(std::uint64_t now_ms, Actions& actions) {
         // Planning may have found that a key must be looked up again.
         if (some_failed_ && ask_lookup(actions)) return;
     }
+    if (waiting_count_ > 0) {
+        busy_delay_ms_ = std::clamp(busy_delay_ms_ * 2, kBusyDelayMinMs, kBusyDelayMaxMs);
+        wake_at(now_ms + busy_delay_ms_);
+        return;
+    }
     finish();
     if (!capacities_.empty()) release_leases(now_ms);
+}
+
+// The busy nodes are asked again.
+void GetBatch::on_wake(std::uint64_t now_ms, Actions& actions) {
+    for (auto& entry : entries_) {
+        if (entry.step != Step::kWaiting) continue;
+        entry.step = Step::kLocated;
+        entry.tried = 0;
+        entry.saw_busy = false;
+    }
+    waiting_count_ = 0;
+    go_on(now_ms, actions);
 }
 
 void GetBatch::release_leases(std::uint64_t now_ms) {
@@ -417,10 +434,16 @@ void GetBatch::replica_failed(std::uint32_t index, wire::Status status) {
     auto& entry = entries_[index];
     // Bytes that do not match outrank every other reason; then that a replica is gone.
     if (is_gone(status)) entry.saw_gone = true;
+    if (status == wire::Status::kBusy) entry.saw_busy = true;
     if (results_[index].status != wire::Status::kChecksumMismatch || is_gone(status))
         results_[index].status = status;
     const auto all = static_cast<std::uint8_t>((1U << entry.place_count) - 1);
     if ((entry.tried & all) != all) return;  // plan_reads takes the next one
+    if (entry.saw_busy) {
+        entry.step = Step::kWaiting;
+        ++waiting_count_;
+        return;
+    }
     if (entry.saw_gone && !entry.looked_up_again) {
         entry.looked_up_again = true;
         entry.step = Step::kToLookUp;

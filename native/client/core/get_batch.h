@@ -25,6 +25,9 @@ struct GetResult {
     wire::PutId put_id = 0;
 };
 
+inline constexpr std::uint64_t kBusyDelayMinMs = 5;  // asking a busy node again; doubles to
+inline constexpr std::uint64_t kBusyDelayMaxMs = 200;
+
 class GetBatch final : public Operation {
   public:
     struct Options {
@@ -55,7 +58,7 @@ class GetBatch final : public Operation {
                         std::uint64_t now_ms, Actions& actions) override;
 
   private:
-    enum class Step : std::uint8_t { kToLookUp, kLocated, kReading, kAnswered };
+    enum class Step : std::uint8_t { kToLookUp, kLocated, kReading, kWaiting, kAnswered };
     struct Entry {
         Step step = Step::kToLookUp;
         std::uint8_t place_count = 0;
@@ -63,6 +66,7 @@ class GetBatch final : public Operation {
         std::uint8_t leases = 0;
         bool looked_up_again = false;
         bool saw_gone = false;
+        bool saw_busy = false;
         bool has_checksum = false;
         std::uint8_t open_parts = 0;
         wire::Status error = wire::Status::kOk;  // why the last replica did not do
@@ -88,6 +92,7 @@ class GetBatch final : public Operation {
     void begin(std::uint64_t now_ms, Actions& actions) override;
     bool on_answer(wire::Bytes body, std::uint64_t now_ms, Actions& actions) override;
     void on_refused(wire::Status status, std::uint64_t now_ms, Actions& actions) override;
+    void on_wake(std::uint64_t now_ms, Actions& actions) override;
     void answer_rest(wire::Status status) override;
 
     void go_on(std::uint64_t now_ms, Actions& actions);  // whatever comes next
@@ -124,7 +129,9 @@ class GetBatch final : public Operation {
     std::vector<wire::ReadItem> items_scratch_;
     std::size_t next_to_look_up_ = 0;
     std::size_t open_reads_ = 0;
-    bool some_failed_ = false;  // look through all entries again
+    std::size_t waiting_count_ = 0;    // kWaiting: every node that has it is busy
+    std::uint64_t busy_delay_ms_ = 0;  // of the latest such wait
+    bool some_failed_ = false;         // look through all entries again
 };
 
 }  // namespace mooncake::client

@@ -60,8 +60,8 @@ void PutBatch::answer_rest(wire::Status status) {
         auto& entry = entries_[i];
         if (entry.step == Step::kAnswered) continue;
         // Waited for somebody else's put until the end: that is what to tell.
-        answer(i, entry.step == Step::kWaiting && status == wire::Status::kDeadline ? wire::Status::kNotReady
-                                                                                    : status);
+        const bool waited = entry.step == Step::kWaiting && status == wire::Status::kDeadline;
+        answer(i, waited ? entry.waits_on : status);
     }
 }
 
@@ -200,6 +200,7 @@ void PutBatch::settle_ungranted(std::uint32_t index, wire::Status status, std::u
     if (entry.outcome_asks < 255) ++entry.outcome_asks;
     entry.again_at_ms = now_ms + std::min(kOutcomeDelayMinMs << shift, kOutcomeDelayMaxMs);
     entry.step = Step::kWaiting;
+    entry.waits_on = status;
     ++waiting_count_;
 }
 
@@ -357,12 +358,12 @@ void PutBatch::writes_done(Actions& actions) {
 bool PutBatch::on_committed(wire::Bytes body, std::uint64_t now_ms, Actions& actions) {
     const auto statuses = wire::parse_statuses(body);
     if (!statuses || statuses->size() != grants_.size()) return false;
-    for (std::size_t i = 0; i < grants_.size(); ++i) settle(grants_[i], (*statuses)[i]);
+    for (std::size_t i = 0; i < grants_.size(); ++i) settle(grants_[i], (*statuses)[i], now_ms);
     next_round(now_ms, actions);
     return true;
 }
 
-void PutBatch::settle(const Grant& grant, wire::Status status) {
+void PutBatch::settle(const Grant& grant, wire::Status status, std::uint64_t now_ms) {
     const auto first = results_.begin() + grant.first;
     const auto results = std::span(first, first + grant.count);
     const bool is_stored = std::any_of(results.begin(), results.end(),
@@ -381,11 +382,15 @@ void PutBatch::settle(const Grant& grant, wire::Status status) {
         const bool is_upsert = (options_.placement.flags & wire::kPutUpsert) != 0;
         status = is_upsert ? wire::Status::kOk : wire::Status::kObjectAlreadyExists;
     }
-    if (wire::ok(status) || !try_again(grant, status)) answer(grant.index, status);
+    if (wire::ok(status) || !try_again(grant, status, now_ms)) answer(grant.index, status);
 }
 
-// Each reason earns one more attempt.
-bool PutBatch::try_again(const Grant& grant, wire::Status status) {
+// Each reason earns one more attempt; a busy node as many as the deadline allows.
+bool PutBatch::try_again(const Grant& grant, wire::Status status, std::uint64_t now_ms) {
+    if (status == wire::Status::kBusy) {
+        settle_ungranted(grant.index, status, now_ms);
+        return true;
+    }
     auto& entry = entries_[grant.index];
     bool* retried = nullptr;
     if (status == wire::Status::kNoRange) {
@@ -398,8 +403,8 @@ bool PutBatch::try_again(const Grant& grant, wire::Status status) {
                 excluded_.push_back(segment);
             }
         }
-    } else if (status == wire::Status::kStaleGrant || status == wire::Status::kReplicaNotFound ||
-               status == wire::Status::kObjectNotFound) {
+    } else if (status == wire::Status::kStaleGrant || status == wire::Status::kStaleEpoch ||
+               status == wire::Status::kReplicaNotFound || status == wire::Status::kObjectNotFound) {
         retried = &entry.retried_grant;
     } else if (status == wire::Status::kTransferFail || status == wire::Status::kUnreachable) {
         retried = &entry.retried_peer;

@@ -52,11 +52,12 @@ class PutBatch final : public Operation {
     enum class Step : std::uint8_t { kQueued, kWaiting, kInRound, kAnswered };
     struct Entry {
         Step step = Step::kQueued;
-        std::uint8_t outcome_asks = 0;  // answered -703 so often
+        std::uint8_t outcome_asks = 0;  // answered -703 or BUSY so often
         bool retried_range = false;
         bool retried_grant = false;
         bool retried_peer = false;
-        std::uint64_t again_at_ms = 0;  // kWaiting
+        wire::Status waits_on = wire::Status::kOk;  // kWaiting: why,
+        std::uint64_t again_at_ms = 0;              // and until when
     };
     // One granted value of this round; its results are results_[first .. first + count).
     struct Grant {
@@ -90,8 +91,8 @@ class PutBatch final : public Operation {
     void writes_done(Actions& actions);
     void write_over(std::uint64_t now_ms, Actions& actions);
     bool on_committed(wire::Bytes body, std::uint64_t now_ms, Actions& actions);
-    void settle(const Grant& grant, wire::Status status);
-    bool try_again(const Grant& grant, wire::Status status);
+    void settle(const Grant& grant, wire::Status status, std::uint64_t now_ms);
+    bool try_again(const Grant& grant, wire::Status status, std::uint64_t now_ms);
     void answer(std::uint32_t index, wire::Status status);
 
     std::span<const PutItem> items_;
