@@ -1,0 +1,198 @@
+"""Starts and stops one master: the native part, gRPC, HTTP and the periodic summary, in that order and back.
+
+Owns lifetimes and listening ports. A failure to start is one line, a StoreError, that names port and flag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+from typing import Any, Final
+
+import grpc
+from aiohttp import web
+
+from mooncake_master.config import MasterConfig
+from mooncake_master.door import Door
+from mooncake_master.http import AdminHttp
+from mooncake_master.metrics import MetricsPage
+from mooncake_master.native import start_native
+from mooncake_master.servicer import MasterServicer
+from mooncake_store import _core
+from mooncake_store._version import __version__
+from mooncake_store.endpoints import Endpoint
+from mooncake_store.errors import StoreError
+from mooncake_store.status import Status
+from mooncake_store.v1 import master_pb2_grpc as pb_grpc
+
+log = logging.getLogger("mooncake_store.master")
+
+GRPC_GRACE_S: Final = 0.5
+HTTP_GRACE_S: Final = 0.5
+SUMMARY_INTERVAL_S: Final = 10.0
+MESSAGE_BYTES_MAX: Final = 32 << 20
+"""Largest gRPC message: 16,384 keys of 1,024 bytes, and what goes with them."""
+
+GRPC_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # Two masters on one port would each get half of the clients; a busy port must be an error.
+    ("grpc.so_reuseport", 0),
+)
+
+
+class Daemon:
+    """One running master. `start` and `stop` belong to one event loop."""
+
+    def __init__(self, config: MasterConfig) -> None:
+        self.config = config
+        self.grpc_port = 0
+        self.http_port = 0
+        self.lane_port = 0
+        self._native: _core.Master | None = None
+        self._grpc: grpc.aio.Server | None = None
+        self._http: web.AppRunner | None = None
+        self._summary: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listens on all ports. On failure everything that was started is stopped before this raises."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        listen = self.config.listen_endpoint()
+        # Probed first: gRPC's own message for a busy port names neither the cause nor a flag.
+        _check_port_is_free(listen, self.config.grpc_port_flag)
+        _check_port_is_free(Endpoint(self.config.metrics_host, self.config.metrics_port), "--metrics_port")
+        native = start_native(self.config, lane_host=listen.host)
+        self._native = native
+        self.lane_port = native.lane_port
+        door = Door(native)
+        await self._start_grpc(native, door, listen)
+        await self._start_http(native, door)
+        if self.config.enable_metric_reporting:
+            self._summary = asyncio.create_task(self._log_summaries(native))
+        log.info(
+            "mooncake_master %s serves gRPC on %s, the lane on port %d, HTTP on port %d; epoch %d",
+            __version__,
+            Endpoint(listen.host, self.grpc_port),
+            self.lane_port,
+            self.http_port,
+            native.epoch,
+        )
+
+    async def _start_grpc(self, native: _core.Master, door: Door, listen: Endpoint) -> None:
+        server = grpc.aio.server(options=GRPC_OPTIONS)
+        servicer = MasterServicer(
+            door,
+            epoch=lambda: native.epoch,
+            master_uuid=native.uuid,
+            lane_endpoint=str(Endpoint(self.config.advertise_host, self.lane_port)),
+        )
+        pb_grpc.add_MasterServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+        try:
+            self.grpc_port = server.add_insecure_port(str(listen))
+        except RuntimeError as error:
+            raise _cannot_listen(listen, self.config.grpc_port_flag, str(error)) from error
+        if self.grpc_port == 0:
+            raise _cannot_listen(listen, self.config.grpc_port_flag, "gRPC could not bind it")
+        self._grpc = server
+        await server.start()
+
+    async def _start_http(self, native: _core.Master, door: Door) -> None:
+        metrics = MetricsPage(native, identity=lambda: {"epoch": str(native.epoch)})
+        admin = AdminHttp(door, metrics, describe=lambda: self._description(native))
+        runner = web.AppRunner(admin.application(), access_log=None, shutdown_timeout=HTTP_GRACE_S)
+        self._http = runner
+        await runner.setup()
+        listen = Endpoint(self.config.metrics_host, self.config.metrics_port)
+        site = web.TCPSite(runner, listen.host, listen.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise _cannot_listen(listen, "--metrics_port", error.strerror or str(error)) from error
+        self.http_port = runner.addresses[0][1]
+
+    def _description(self, native: _core.Master) -> dict[str, Any]:
+        host = self.config.advertise_host or socket.gethostname()
+        return {
+            "role": "leader",
+            "ha_state": "serving",
+            "service_ready": True,
+            "leader_address": str(Endpoint(host, self.grpc_port)),
+            "view_version": native.epoch,
+            "version": __version__,
+            "lane_port": self.lane_port,
+        }
+
+    async def _log_summaries(self, native: _core.Master) -> None:
+        metrics = MetricsPage(native, identity=dict)
+        while True:
+            await asyncio.sleep(SUMMARY_INTERVAL_S)
+            log.info("%s", metrics.summary())
+
+    async def stop(self) -> None:
+        """Stops what was started, newest first; idempotent. Within two seconds, by the grace times."""
+        if self._summary is not None:
+            self._summary.cancel()
+            self._summary = None
+        if self._http is not None:
+            await self._http.cleanup()
+            self._http = None
+        if self._grpc is not None:
+            await self._grpc.stop(GRPC_GRACE_S)
+            self._grpc = None
+        if self._native is not None:
+            await asyncio.to_thread(self._native.stop)
+            self._native = None
+
+
+async def serve(config: MasterConfig) -> None:
+    """Runs a master until SIGTERM or SIGINT."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    daemon = Daemon(config)
+    await daemon.start()
+    try:
+        await stopping.wait()
+    finally:
+        log.info("stopping")
+        await daemon.stop()
+
+
+def _check_port_is_free(endpoint: Endpoint, flag: str) -> None:
+    if endpoint.port == 0:
+        return
+    host = endpoint.host or "0.0.0.0"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, endpoint.port))
+            probe.listen(1)
+        except socket.gaierror as error:
+            raise _cannot_listen(endpoint, flag, f"the host is not known ({error.strerror})") from error
+        except OSError as error:
+            raise _cannot_listen(endpoint, flag, _why(error)) from error
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use by another process"
+    return error.strerror or os.strerror(error.errno or 0)
+
+
+def _cannot_listen(endpoint: Endpoint, flag: str, why: str) -> StoreError:
+    return StoreError(
+        f"cannot listen on {endpoint} (port {endpoint.port}, flag {flag}): {why}",
+        code=Status.INTERNAL_ERROR,
+    )

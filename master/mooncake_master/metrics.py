@@ -1,0 +1,197 @@
+"""The master's numbers for Prometheus and for the log's summary line.
+
+Owns names and help texts. The numbers are the native master's, read when asked: nothing is counted twice.
+Names are Mooncake's where it has the metric, for dashboards' sake; others are the native name behind
+`master_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from mooncake_store import _core
+from mooncake_store._version import __version__
+
+VERB_NAMES: Final = {
+    "exists": "exist_key",
+    "heartbeat": "ping",
+    "list": "list",
+    "lookup": "get_replica_list",
+    "match_prefix": "match_prefix",
+    "mount": "mount_segment",
+    "open_session": "open_session",
+    "put_end": "put_end",
+    "put_revoke": "put_revoke",
+    "put_start": "put_start",
+    "release": "release",
+    "remove": "remove",
+    "report": "report",
+    "touch": "touch",
+    "unmount": "unmount_segment",
+}
+"""The native verb and its name in metrics. Every request here is a batch, so there are no `batch_` twins."""
+
+VERB_COUNTERS: Final = {
+    "requests_total": "Requests of {verb}",
+    "failures_total": "Requests of {verb} that were refused, or none of whose items succeeded",
+    "partial_successes_total": "Requests of {verb} of which some items failed",
+    "items_total": "Items (keys, ids) in requests of {verb}",
+    "failed_items_total": "Items in requests of {verb} that failed; of reads, the misses",
+}
+
+NAMES: Final = {
+    "active_session_count": "master_active_clients",
+    "allocation_failures_total": "master_put_start_alloc_failures_total",
+    "discarded_puts_total": "master_put_start_discard_cnt",
+    "evicted_bytes_total": "master_evicted_size_bytes",
+    "evicted_keys_total": "master_evicted_key_count",
+    "lookup_hit_bytes_total": "mem_cache_hit_bytes_total",
+    "lookup_hits_total": "mem_cache_hit_nums_",
+    "partial_allocations_total": "master_put_start_partial_allocations_total",
+}
+"""Native names that Mooncake has under another one."""
+
+HELP: Final = {
+    "active_session_count": "Sessions that are alive",
+    "allocated_bytes": "Bytes charged to segments: live, unfinished and retiring replicas",
+    "allocation_failures_total": "Puts refused because no segment had room",
+    "attempted_evictions_total": "Rounds of eviction",
+    "clock_dropped_ms": "Time the bounded clock did not count, because this process had not run",
+    "discarded_puts_total": "Unfinished puts that another put replaced after put_start_discard_timeout",
+    "dram_retiring_bytes": "Bytes of memory told to go and not yet reported free",
+    "evicted_bytes_total": "Bytes of evicted objects",
+    "evicted_keys_total": "Objects evicted",
+    "key_count": "Objects in the index",
+    "lane_malformed_total": "Frames that did not parse",
+    "lane_version_refusals_total": "Connections refused for a protocol version that does not meet ours",
+    "lookup_hit_bytes_total": "Bytes of values that lookups found",
+    "lookup_hits_total": "Keys that lookups found",
+    "lost_keys_total": "Objects whose last copy went with its node",
+    "metadata_bytes": "Memory of the index; bounded by max_metadata_bytes",
+    "partial_allocations_total": "Puts that got fewer copies than they asked for",
+    "retire_queue_count": "Replicas told to go that their node has not confirmed",
+    "soft_pin_key_count": "Objects that are soft-pinned",
+    "successful_evictions_total": "Rounds of eviction that freed something",
+    "total_capacity_bytes": "Capacity of all mounted segments",
+    "unfinished_put_count": "Puts that are started and not ended",
+}
+
+
+class Numbers(Protocol):
+    """Where the numbers come from: `_core.Master`."""
+
+    def stats(self) -> dict[str, int]: ...
+    def request_histograms(self) -> Mapping[str, tuple[int, int, int, tuple[int, ...]]]: ...
+
+
+class MetricsPage:
+    """Renders /metrics and the summary line from one native master."""
+
+    def __init__(self, master: Numbers, *, identity: Callable[[], dict[str, str]]) -> None:
+        """identity: labels of the info metric, such as the epoch."""
+        self._master = master
+        self._native = _NativeCollector(master, identity)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self._native)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def render(self, segments: Iterable[Mapping[str, Any]] = ()) -> tuple[bytes, str]:
+        """The page in Prometheus' text format and its content type. segments: of parse_segments_reply."""
+        self._native.segments = list(segments)
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def summary(self) -> str:
+        """One line for the log: memory, keys, and totals since the start."""
+        stats = self._master.stats()
+        used, capacity = stats.get("allocated_bytes", 0), stats.get("total_capacity_bytes", 0)
+        share = f" ({100 * used / capacity:.1f} %)" if capacity else ""
+        requests = " ".join(
+            f"{verb}={stats[f'{verb}_requests_total']}"
+            for verb in VERB_NAMES
+            if stats.get(f"{verb}_requests_total")
+        )
+        return (
+            f"memory {used} / {capacity} bytes{share} | keys {stats.get('key_count', 0)} "
+            f"(soft-pinned {stats.get('soft_pin_key_count', 0)}) | "
+            f"clients {stats.get('active_session_count', 0)} | "
+            f"evicted {stats.get('evicted_keys_total', 0)} | requests {requests or 'none'}"
+        )
+
+
+class _NativeCollector(Collector):
+    def __init__(self, master: Numbers, identity: Callable[[], dict[str, str]]) -> None:
+        self._master = master
+        self._identity = identity
+        self.segments: list[Mapping[str, Any]] = []
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._master.stats()
+        yield from _verb_counters(stats)
+        for name, value in stats.items():
+            yield _family(NAMES.get(name, f"master_{name}"), _help(name), value)
+        yield _latencies(self._master.request_histograms())
+        yield from _segment_gauges(self.segments)
+        labels = {"version": __version__, **self._identity()}
+        info = GaugeMetricFamily("master_info", "Who answers; the value is always 1", labels=list(labels))
+        info.add_metric(list(labels.values()), 1)
+        yield info
+
+
+def _verb_counters(stats: dict[str, int]) -> Iterator[Metric]:
+    """The counters of every verb, zeros too, so that a rate has a beginning; takes them out of `stats`."""
+    for verb, public in VERB_NAMES.items():
+        for suffix, text in VERB_COUNTERS.items():
+            value = stats.pop(f"{verb}_{suffix}", 0)
+            yield _family(f"master_{public}_{suffix}", text.format(verb=verb), value)
+
+
+def _family(name: str, text: str, value: float) -> Metric:
+    if name.endswith("_total"):
+        return CounterMetricFamily(name.removesuffix("_total"), text, value=value)
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _help(native_name: str) -> str:
+    words = native_name.removesuffix("_total").replace("_", " ")
+    return HELP.get(native_name) or words[0].upper() + words[1:]
+
+
+def _latencies(histograms: Mapping[str, tuple[int, int, int, tuple[int, ...]]]) -> Metric:
+    family = HistogramMetricFamily(
+        "master_request_seconds",
+        "From a request's arrival to its answer, waiting for nodes included",
+        labels=["verb"],
+    )
+    edges = [str(edge / 1e6) for edge in _core.Master.LATENCY_EDGES_US] + ["+Inf"]
+    for verb, (_, _, sum_us, counts) in histograms.items():
+        total = 0
+        buckets = []
+        for edge, count in zip(edges, counts, strict=True):
+            total += count
+            buckets.append((edge, total))
+        family.add_metric([verb], buckets, sum_value=sum_us / 1e6)
+    return family
+
+
+def _segment_gauges(segments: list[Mapping[str, Any]]) -> Iterator[Metric]:
+    for name, text, field in (
+        ("segment_allocated_bytes", "Bytes charged to the segment", "charged_bytes"),
+        ("segment_total_capacity_bytes", "Capacity of the segment", "capacity_bytes"),
+        ("segment_retiring_bytes", "Bytes told to go and not yet reported free", "retiring_bytes"),
+    ):
+        family = GaugeMetricFamily(name, text, labels=["segment"])
+        for segment in segments:
+            family.add_metric([segment["name"]], segment[field])
+        yield family

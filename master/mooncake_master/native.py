@@ -1,0 +1,50 @@
+"""Makes the native master that a configuration describes.
+
+Owns the mapping from our flags to `_core.Master`'s settings, and the text of its failure to listen.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mooncake_master.config import MasterConfig
+from mooncake_store import _core
+from mooncake_store._version import __version__
+from mooncake_store.endpoints import Endpoint
+from mooncake_store.errors import StoreError
+
+
+def start_native(config: MasterConfig, *, lane_host: str) -> _core.Master:
+    """A started native master; its lane listens. Raises StoreError naming --lane_port when it cannot."""
+    native = _core.Master(
+        lane_host=lane_host,
+        lane_port=config.lane_port,
+        lane_threads=config.lane_thread_count(),
+        software=__version__,
+        client_ttl_ms=config.client_ttl_ms,
+        session_grace_ms=config.session_grace_ms,
+        clock_step_max_ms=config.clock_step_max_ms,
+        lease_ttl_ms=config.default_kv_lease_ttl_ms,
+        exists_hold_ms=config.exists_hold_ms,
+        soft_pin_ms=config.default_kv_soft_pin_ttl_ms,
+        soft_pin_max_ms=config.max_kv_soft_pin_ttl_ms,
+        put_start_discard_ms=config.put_start_discard_timeout_ms,
+        alloc_wait_ms=config.alloc_wait_ms,
+        remove_confirm_timeout_ms=config.remove_confirm_timeout_ms,
+        allocation=config.allocation_strategy,
+        eviction_high_watermark_ratio=config.eviction_high_watermark_ratio,
+        eviction_ratio=config.eviction_ratio,
+        evict_soft_pinned=config.allow_evict_soft_pinned_objects,
+        max_keys=config.max_keys,
+        max_metadata_bytes=config.max_metadata_bytes,
+        replay_window=config.replay_window,
+    )
+    try:
+        native.start()
+    except OSError as error:
+        endpoint = Endpoint(lane_host, config.lane_port)
+        raise StoreError(
+            f"cannot listen on {endpoint} (port {config.lane_port}, flag --lane_port): "
+            f"{os.strerror(error.errno or 0)}"
+        ) from error
+    return native

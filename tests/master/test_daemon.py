@@ -1,0 +1,180 @@
+"""The daemon as an operator meets it: ports, HTTP, metrics, signals, refusals to start."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from master.doors import LaneDoor
+from master.running import RunningMaster
+from master.test_both_doors import put
+
+from mooncake_master.daemon import Daemon
+from mooncake_store._version import __version__
+from mooncake_store.errors import StoreError
+from mooncake_store.v1 import master_pb2 as pb
+from mooncake_store.v1 import master_pb2_grpc as pb_grpc
+
+HANG_S = 30
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with RunningMaster("--enable_metric_reporting=false") as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def stored(daemon: Daemon) -> Iterator[LaneDoor]:
+    """A session of the default tenant with a segment and two keys, one of them not UTF-8."""
+    door = LaneDoor(daemon.lane_port)
+    door.open_session("default")
+    door.mount("seg-0", 64 * MIB)
+    put(door, b"key-1", 100)
+    put(door, b"\xff\x00", 200)
+    yield door
+    door.close()
+
+
+def get(daemon: Daemon, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{daemon.http_port}{path}", timeout=HANG_S) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def metric(page: str, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} (\S+)$", page, re.MULTILINE)
+    assert found, f"{name} is not on the page"
+    return float(found[1])
+
+
+def test_health_says_who_answers(daemon: Daemon) -> None:
+    status, body = get(daemon, "/health")
+    health = json.loads(body)
+    assert status == 200
+    assert health["status"] == "ok"
+    assert health["version"] == __version__
+    assert health["lane_port"] == daemon.lane_port
+
+
+def test_query_key_answers_in_mooncakes_form(daemon: Daemon, stored: LaneDoor) -> None:
+    status, body = get(daemon, "/query_key?key=key-1")
+    [value] = json.loads(body)["data"]
+    assert status == 200
+    assert value["size_"] == 100
+    assert value["protocol_"] == "tcp"
+    status, body = get(daemon, "/query_key?key=absent")
+    assert status == 404
+    assert json.loads(body) == {
+        "success": False,
+        "error_code": -704,
+        "error_message": "OBJECT_NOT_FOUND",
+    }
+    assert get(daemon, "/query_key")[0] == 400
+
+
+def test_batch_query_keys_answers_each(daemon: Daemon, stored: LaneDoor) -> None:
+    status, body = get(daemon, "/batch_query_keys?keys=key-1,absent")
+    data = json.loads(body)["data"]
+    assert status == 200
+    assert (data["key-1"]["ok"], data["absent"]["ok"]) == (True, False)
+    assert get(daemon, "/batch_query_keys")[0] == 400
+
+
+def test_all_keys_and_segments_are_listed(daemon: Daemon, stored: LaneDoor) -> None:
+    assert sorted(get(daemon, "/get_all_keys")[1].splitlines()) == ["\\xff\x00", "key-1"]
+    assert get(daemon, "/get_all_segments")[1] == "seg-0\n"
+    [segment] = json.loads(get(daemon, "/get_segments_detail")[1])["segments"]
+    assert segment["size_bytes"] == 64 * MIB
+    assert segment["allocator_used_bytes"] == 128 + 256  # what 100 and 200 bytes cost at 64 a piece
+    assert "Used(bytes): 384" in get(daemon, "/query_segment?segment=seg-0")[1]
+    assert get(daemon, "/query_segment?segment=none")[0] == 404
+
+
+def test_metrics_count_what_happened(daemon: Daemon, stored: LaneDoor) -> None:
+    page = get(daemon, "/metrics")[1]
+    assert metric(page, "master_key_count") == 2
+    assert metric(page, "master_total_capacity_bytes") == 64 * MIB
+    assert metric(page, "master_allocated_bytes") == 384
+    assert 'version="' + __version__ in page
+    before = metric(page, "master_exist_key_requests_total")
+    stored.exists([b"key-1"])
+    assert metric(get(daemon, "/metrics")[1], "master_exist_key_requests_total") == before + 1
+    assert "keys 2" in get(daemon, "/metrics/summary")[1]
+
+
+def test_discover_names_the_lane_and_the_version(daemon: Daemon) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{daemon.grpc_port}") as channel:
+        stub = pb_grpc.MasterServiceStub(channel)  # type: ignore[no-untyped-call]
+        reply = stub.Discover(pb.DiscoverRequest(), timeout=HANG_S)
+    assert reply.lane_endpoint == f":{daemon.lane_port}"
+    assert reply.epoch == 1
+    assert len(reply.master_uuid) == 16
+    assert reply.software == __version__
+
+
+@pytest.mark.parametrize("flag", ["--port", "--lane_port", "--metrics_port"])
+def test_a_busy_port_is_one_line_that_names_port_and_flag(flag: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        master = RunningMaster(f"{flag}={port}")
+        with pytest.raises(StoreError, match=rf"port {port}, flag {flag}") as refused, master:
+            pass
+    assert "\n" not in str(refused.value)
+
+
+def test_a_port_is_free_again_after_stop() -> None:
+    with RunningMaster() as first:
+        port = first.grpc_port
+    with RunningMaster(f"--port={port}") as second:
+        assert second.grpc_port == port
+
+
+def start_process(*flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "import sys; from mooncake_master.cli import main; sys.exit(main())"]
+    return subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_process_cleanly(number: signal.Signals) -> None:
+    flags = ["--port=0", "--metrics_port=0", "--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1"]
+    with start_process(*flags) as process:
+        assert process.stderr is not None
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if "serves gRPC" in line:
+                break
+        process.send_signal(number)
+        assert process.wait(HANG_S) == 0, "".join(seen) + process.stderr.read()
+    assert any("--eviction_high_watermark_ratio" in line for line in seen)
+
+
+def test_a_wrong_flag_is_refused_by_name() -> None:
+    with start_process("--prot=1") as process:
+        assert process.stderr is not None
+        message = process.stderr.read()
+        assert process.wait(HANG_S) == 2
+    assert "--prot" in message
+    assert "did you mean port?" in message
+
+
+def test_a_flag_that_promises_what_is_not_built_refuses_to_start() -> None:
+    with start_process("--enable_ha=true") as process:
+        assert process.stderr is not None
+        message = process.stderr.read()
+        assert process.wait(HANG_S) == 2
+    assert "enable_ha" in message
