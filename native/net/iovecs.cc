@@ -19,7 +19,7 @@ void* scratch() {
 
 }  // namespace
 
-ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked) {
+ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked, int flags) {
     std::array<iovec, kIovecsACall> pieces;
     std::size_t count = 0;
     asked = 0;
@@ -36,7 +36,7 @@ ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked)
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
-    return ::recvmsg(fd, &message, MSG_DONTWAIT);
+    return ::recvmsg(fd, &message, flags);
 }
 
 }  // namespace mooncake::net

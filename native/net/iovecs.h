@@ -36,6 +36,6 @@ inline void skip_bytes(std::span<iovec>& pieces, std::size_t moved) {
 
 // One recvmsg into the front of `targets` (a null base: into memory nobody reads), which must not be empty
 // and must not start with an empty entry. Returns what recvmsg does; `asked`: how much it could have been.
-ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked);
+ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked, int flags);
 
 }  // namespace mooncake::net

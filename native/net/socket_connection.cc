@@ -102,7 +102,7 @@ void SocketConnection::receive() {
         ssize_t n;
         std::size_t asked = 0;
         if (receiving_payload_) {
-            n = receive_some(socket_.get(), targets_left_, asked);
+            n = receive_some(socket_.get(), targets_left_, asked, MSG_DONTWAIT);
         } else {
             const std::span<std::uint8_t> room = buffer_.room(wanted_);
             asked = room.size();

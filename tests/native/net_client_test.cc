@@ -2,6 +2,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "net/client_socket.h"
 #include "net_harness.h"
@@ -232,6 +233,28 @@ TEST(receiving_and_sending_end_at_the_deadline) {
     CHECK(deaf->send_all({&piece, 1}, soon(100)) == net::IoResult::kDeadline);
     CHECK(piece.iov_len < large.size());  // advanced past what went
     journal.note("client is done");
+    peer.join();
+}
+
+TEST(a_peer_that_sends_byte_by_byte_cannot_stretch_a_deadline) {
+    net::FileDescriptor listener;
+    const std::uint16_t port = mute_port(listener);
+    std::atomic<bool> enough = false;
+    std::thread peer([&] {
+        const net::FileDescriptor accepted(::accept(listener.get(), nullptr, nullptr));
+        const wire::Buffer frame = make_frame(wire::Verb::kHello, 1, pattern(4000), wire::kFlagReply);
+        for (const std::uint8_t byte : frame) {
+            if (enough || ::send(accepted.get(), &byte, 1, MSG_NOSIGNAL) != 1) return;
+            net::wait_for(accepted.get(), POLLPRI, soon(5));
+        }
+    });
+    std::string why;
+    wire::Status status{};
+    const std::uint64_t start = net::monotonic_ms();
+    CHECK(net::ClientSocket::connect({"127.0.0.1", port}, {}, soon(300), why, status) == nullptr);
+    CHECK(status == wire::Status::kDeadline);
+    CHECK(net::monotonic_ms() - start < 5000);  // byte by byte it would have been 20 s
+    enough = true;
     peer.join();
 }
 
