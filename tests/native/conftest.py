@@ -14,6 +14,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests here more time: whichever comes first may have to compile everything."""
+    for item in items:
+        if "native_tests" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(1800))
+
+
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

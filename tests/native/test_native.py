@@ -14,8 +14,6 @@ import pytest
 HERE = Path(__file__).parent
 
 
-# The first of them may compile everything.
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", sorted(path.stem for path in HERE.glob("*_test.cc")))
 def test_native(native_tests: Path, name: str) -> None:
     run = subprocess.run([native_tests / name], capture_output=True, text=True, timeout=250, check=False)
