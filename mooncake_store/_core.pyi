@@ -1,7 +1,7 @@
 """Native core of mooncake_store, built from native/bindings/."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias, TypedDict, overload
+from typing import Any, Literal, TypeAlias, TypedDict, overload
 
 from typing_extensions import Buffer
 
@@ -677,3 +677,60 @@ class Master:
     def epoch(self) -> int: ...
     @property
     def uuid(self) -> bytes: ...
+
+# node.cc
+
+class Node:
+    """Memory lent to the pool, served on a data port, mounted at a master for as long as there is one.
+
+    segments: (name, bytes) each; an empty name becomes the advertised "host:port", with "#2" … later on.
+    masters: gRPC addresses "host:port", asked in turn; or lane: the "host:port" of a lane known already.
+    data_port: 0 = any. advertised_host: empty = data_host, or the address that faces the master.
+    host_id: where the process runs; empty = this boot of this machine.
+    peer_bytes_max: bytes in flight to and from one client process; beyond it requests are answered BUSY.
+    stall_timeout_ms: a transfer without progress for so long ends its connection.
+    Raises ValueError for options that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        segments: list[tuple[str, int]],
+        *,
+        masters: list[str] = ...,
+        lane: str = "",
+        data_host: str = "0.0.0.0",
+        data_port: int = 0,
+        advertised_host: str = "",
+        host_id: str = "",
+        name: str = "",
+        data_threads: int = 2,
+        memory_fault_threads: int = 4,
+        hugepages: bool = False,
+        connections_max: int = 16384,
+        peer_bytes_max: int = 268435456,
+        connect_timeout_ms: int = 1000,
+        request_timeout_ms: int = 3000,
+        stall_timeout_ms: int = 10000,
+    ) -> None: ...
+    def start(self) -> None:
+        """Reserve the memory, listen, and begin to look for the master without waiting for it.
+
+        Raises RuntimeError naming sizes (memory) or host and port (a port that is taken).
+        """
+
+    def stop(self) -> None:
+        """Unmount, waiting at most a second for the master, then end every connection. Idempotent."""
+
+    def wait_mounted(self, timeout_ms: int) -> bool:
+        """Whether the segments are mounted, at the latest after timeout_ms."""
+
+    def status(self) -> dict[str, Any]:
+        """connected, mounted, fenced, epoch, master, session, incarnation, segments, segment_names,
+        data_endpoint, last_error, memory_error, last_command_id, and stats: counters and gauges by name."""
+
+    def check_invariants(self) -> None:
+        """Walk the directory; raises RuntimeError naming the rule that is broken."""
+
+    @property
+    def data_port(self) -> int:
+        """0 before start."""

@@ -14,4 +14,5 @@ NB_MODULE(_core, module) {
     mooncake::bindings::bind_wire_object_messages(module);
     mooncake::bindings::bind_directory(module);
     mooncake::bindings::bind_master(module);
+    mooncake::bindings::bind_node(module);
 }

@@ -1,0 +1,474 @@
+// A node's life with its master, played by a script: mounting, retires, lost connections, expulsion, another
+// master, leaving.
+#include <optional>
+#include <set>
+
+#include "node/control.h"
+#include "node_harness.h"
+#include "wire/control.h"
+
+namespace {
+
+using namespace harness;
+using wire::Status;
+using wire::Verb;
+
+// Answers as a master of one epoch would; what a test wants otherwise it sets.
+class ScriptedMaster {
+  public:
+    explicit ScriptedMaster(std::uint16_t port = 0, std::uint64_t epoch = 1, std::uint8_t uuid = 1)
+        : epoch_(epoch), loops_("master", 1), server_(loops_, options(port), [this] {
+              return std::make_unique<Handler>(
+                  journal, [this](net::Connection& connection, const auto& header, wire::Bytes body) {
+                      answer(connection, header, body);
+                  });
+          }) {
+        uuid_[0] = uuid;
+    }
+    static net::Server::Options options(std::uint16_t port) {
+        net::Server::Options made;
+        made.host = "127.0.0.1";
+        made.port = port;
+        return made;
+    }
+    std::uint16_t port() const { return server_.port(); }
+    void stop() { server_.stop(); }
+
+    void retire(std::uint64_t command_id, std::vector<wire::ReplicaId> replicas, std::uint64_t epoch = 1) {
+        wire::Buffer body;
+        wire::Writer writer(body);
+        wire::encode_retire(command_id, replicas, writer);
+        wire::Buffer frame = with_epoch(make_frame(Verb::kRetire, command_id, body), epoch);
+        const std::lock_guard lock(mutex_);
+        CHECK(connection_ != nullptr);
+        connection_->send(std::move(frame));
+    }
+    void cut() {
+        const std::lock_guard lock(mutex_);
+        if (connection_) connection_->close("cut");
+    }
+    template <class Change>
+    void change(Change&& changed) {
+        const std::lock_guard lock(mutex_);
+        changed();
+    }
+
+    Journal journal;
+    // Guarded by mutex_, through change().
+    std::uint32_t client_ttl_ms = 10'000;
+    bool answers_reports = true;
+    bool forgets_session = false;            // the next report is answered SESSION_UNKNOWN
+    std::optional<wire::SegmentId> unknown;  // named in the next report's answer
+    Status mount_status = Status::kOk;
+    std::uint64_t epoch_after_mount = 0;  // 0: as before
+    wire::ReplicaId settled_id = 0;
+    std::vector<wire::ReplicaId> freed;  // reported, in order
+    std::vector<wire::ReplicaId> retire_freed;
+    std::vector<wire::SegmentReport> last_segments;
+    std::vector<wire::Uuid> incarnations;  // mounted, in order
+    std::uint64_t known_epoch = 0;         // of the last mount
+    wire::Uuid known_master{};
+
+  private:
+    static wire::Buffer with_epoch(wire::Buffer frame, std::uint64_t epoch, Status status = Status::kOk) {
+        wire::FrameHeader header = *wire::parse_frame_header(frame);
+        header.epoch = epoch;
+        header.status = status;
+        std::memcpy(frame.data(), &header, sizeof header);
+        return frame;
+    }
+    void reply(net::Connection& connection, const wire::FrameHeader& request, wire::Bytes body,
+               Status status = Status::kOk) {
+        connection.send(
+            with_epoch(make_frame(request.verb, request.request_id, body, wire::kFlagReply), epoch_, status));
+    }
+    void refuse(net::Connection& connection, const wire::FrameHeader& request, Status status) {
+        connection.send(wire::refusal(request, status, "as the test wants", epoch_));
+    }
+
+    void answer(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
+        const std::lock_guard lock(mutex_);
+        wire::Buffer out;
+        wire::Writer writer(out);
+        if (header.is_reply()) return on_reply(header, body);
+        switch (header.verb) {
+            case Verb::kHello: {
+                CHECK(wire::parse_hello(body)->role == wire::Role::kNode);
+                connection_ = connection.shared_from_this();
+                wire::Welcome welcome;
+                welcome.process = uuid_;
+                wire::encode(welcome, writer);
+                break;
+            }
+            case Verb::kOpenSession: {
+                const auto process = wire::parse_open_session(body)->process;
+                if (!sessions_.contains(process)) sessions_[process] = ++last_session_;
+                wire::OpenSessionReply opened;
+                opened.session = sessions_[process] * 100 + uuid_[0];
+                opened.epoch = epoch_;
+                opened.master = uuid_;
+                opened.client_ttl_ms = client_ttl_ms;
+                opened.heartbeat_interval_ms = 20;
+                wire::encode(opened, writer);
+                break;
+            }
+            case Verb::kMount:
+                on_mount(*wire::parse_mount(body), writer);
+                break;
+            case Verb::kReport:
+                if (!answers_reports) return journal.note("report unanswered");
+                if (forgets_session) {
+                    forgets_session = false;
+                    sessions_.clear();
+                    return refuse(connection, header, Status::kSessionUnknown);
+                }
+                on_report(*wire::parse_report(body), writer);
+                break;
+            case Verb::kUnmount:
+                journal.note("unmount");
+                wire::encode_statuses(std::vector<Status>{Status::kOk}, writer);
+                break;
+            default:
+                journal.note(wire::verb_name(header.verb));
+        }
+        reply(connection, header, out);
+        if (header.verb == Verb::kMount) journal.note("mount");
+        if (header.verb == Verb::kReport) journal.note("report");
+    }
+    void on_mount(const wire::Mount& mount, wire::Writer& writer) {
+        known_epoch = mount.known_epoch;
+        known_master = mount.known_master;
+        if (epoch_after_mount != 0) epoch_ = epoch_after_mount;
+        CHECK_EQUAL(mount.segments.size(), 1u);
+        const auto incarnation = mount.segments[0].incarnation;
+        incarnations.push_back(incarnation);
+        if (!segments_.contains(incarnation)) {
+            segments_[incarnation] = wire::make_id(epoch_, 1000 + segments_.size());
+        }
+        const wire::MountAnswer answer{mount_status, segments_[incarnation]};
+        wire::encode_mount_reply({&answer, 1}, writer);
+    }
+    void on_report(const wire::Report& report, wire::Writer& writer) {
+        freed.insert(freed.end(), report.freed.begin(), report.freed.end());
+        last_segments = report.segments;
+        std::vector<wire::SegmentId> gone;
+        if (unknown) {
+            gone.push_back(*unknown);
+            sessions_.clear();
+        }
+        unknown.reset();
+        wire::encode_report_reply(settled_id, gone, writer);
+    }
+    void on_reply(const wire::FrameHeader& header, wire::Bytes body) {
+        CHECK(header.verb == Verb::kRetire);
+        if (!wire::ok(header.status)) return journal.note("retire refused", wire::status_name(header.status));
+        const auto reply = wire::parse_retire_reply(body);
+        CHECK(reply.has_value());
+        retire_freed.insert(retire_freed.end(), reply->freed.begin(), reply->freed.end());
+        journal.note("retire answered");
+    }
+
+    std::mutex mutex_;
+    std::uint64_t epoch_;
+    wire::Uuid uuid_{};
+    std::map<wire::Uuid, std::uint64_t> sessions_;
+    std::map<wire::Uuid, wire::SegmentId> segments_;
+    std::uint64_t last_session_ = 0;
+    std::shared_ptr<net::Connection> connection_;
+    net::LoopThreads loops_;
+    net::Server server_;
+};
+
+struct ControlledNode {
+    explicit ControlledNode(std::uint16_t port) {
+        std::vector<std::unique_ptr<node::MemorySegment>> memory;
+        memory.push_back(std::make_unique<node::MemorySegment>("test", 1u << 20, node::MemoryOptions{}));
+        holdings = std::make_shared<node::Holdings>(std::move(memory));
+        node::ControlOptions options;
+        options.lane = net::Endpoint{"127.0.0.1", port};
+        options.segments.push_back({"segment", {"tcp://127.0.0.1:9"}});
+        options.retry_min_ms = 1;
+        options.retry_max_ms = 20;
+        control = std::make_unique<node::Control>(holdings, options, [](const wire::Uuid&) {});
+        control->start();
+    }
+    void mounted() { CHECK(control->wait_mounted(kHangMs)); }
+    wire::SegmentId segment() { return control->status().segments.at(0); }
+    void write(wire::ReplicaId replica) {
+        holdings->with_directory([&](node::Directory& directory) {
+            const auto header = header_of(replica, 100);
+            wire::WriteItem item{replica, directory.segment_id(0), 100, 0, 0};
+            CHECK(directory.begin_write(item, header, directory.epoch()).status == Status::kOk);
+            CHECK(directory.seal(replica) == Status::kOk);
+        });
+    }
+    node::Directory::View open(wire::ReplicaId replica) {
+        return holdings->with_directory(
+            [&](node::Directory& directory) { return directory.open(replica, read_item(replica).digest); });
+    }
+    void close(node::Directory::View view) {
+        holdings->with_directory([&](node::Directory& directory) { directory.close(view.reference); });
+    }
+    node::Directory::Counts counts() {
+        return holdings->with_directory([](node::Directory& directory) {
+            directory.check_invariants();
+            return directory.counts();
+        });
+    }
+
+    std::shared_ptr<node::Holdings> holdings;
+    std::unique_ptr<node::Control> control;
+};
+
+TEST(a_node_mounts_and_reports_what_it_holds_at_or_below_the_settled_id) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(5));
+    node.write(replica_id(9));
+    master.change([&] { master.settled_id = replica_id(5); });
+    wait_until("the report counts one", [&] {
+        bool seen = false;
+        master.change([&] {
+            seen = !master.last_segments.empty() && master.last_segments[0].sealed_count == 1 &&
+                   master.last_segments[0].sealed_checksum == wire::mix64(replica_id(5));
+        });
+        return seen;
+    });
+    CHECK_EQUAL(node.control->status().epoch, 1u);
+    CHECK(!node.holdings->is_fenced());
+}
+
+TEST(a_retire_frees_at_once_what_nobody_reads_and_reports_the_rest_later) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(1));
+    node.write(replica_id(2));
+    const auto view = node.open(replica_id(2));
+    master.retire(7, {replica_id(1), replica_id(2), replica_id(3)});
+    master.journal.wait("retire answered");
+    master.change([&] {
+        CHECK(master.retire_freed == (std::vector<wire::ReplicaId>{replica_id(1), replica_id(3)}));
+        CHECK(master.freed.empty());
+    });
+    node.close(view);
+    wait_until("the freed range is reported", [&] {
+        bool seen = false;
+        master.change([&] { seen = !master.freed.empty(); });
+        return seen;
+    });
+    master.change([&] { CHECK(master.freed.front() == replica_id(2)); });
+    CHECK_EQUAL(node.control->status().last_command_id, 7u);
+}
+
+TEST(freed_ranges_are_reported_again_until_a_report_is_answered) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(1));
+    const auto view = node.open(replica_id(1));
+    master.retire(1, {replica_id(1)});
+    master.journal.wait("retire answered");
+    master.change([&] { master.answers_reports = false; });
+    master.journal.wait("report unanswered");
+    node.close(view);
+    master.cut();
+    master.journal.wait("mount", 2);
+    master.journal.wait("report unanswered", 2);
+    master.change([&] {
+        CHECK(master.freed.empty());
+        master.answers_reports = true;
+    });
+    master.cut();
+    wait_until("the freed range is reported", [&] {
+        bool seen = false;
+        master.change([&] { seen = !master.freed.empty(); });
+        return seen;
+    });
+    wait_until("it is acknowledged", [&] {
+        return node.holdings->with_directory(
+            [](node::Directory& directory) { return directory.pending_freed_count() == 0; });
+    });
+}
+
+TEST(a_retire_of_an_older_epoch_is_refused) {
+    ScriptedMaster master(0, 3);
+    ControlledNode node(master.port());
+    node.mounted();
+    const auto replica = wire::make_id(3, 1);
+    node.write(replica);
+    master.retire(1, {replica}, 2);
+    master.journal.wait("retire refused");
+    CHECK_EQUAL(master.journal.detail("retire refused"), "STALE_EPOCH");
+    CHECK(node.open(replica).reference != nullptr);
+}
+
+TEST(a_short_loss_of_the_connection_costs_nothing) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(1));
+    const auto segment = node.segment();
+    for (int mounts = 2; mounts < 5; ++mounts) {
+        master.cut();
+        master.journal.wait("mount", mounts);
+    }
+    node.mounted();
+    CHECK_EQUAL(node.segment(), segment);
+    CHECK(node.open(replica_id(1)).reference != nullptr);
+    master.change(
+        [&] { CHECK(std::set(master.incarnations.begin(), master.incarnations.end()).size() == 1); });
+    CHECK_EQUAL(node.control->status().expulsions_total, 0u);
+}
+
+void expect_a_clean_return(ScriptedMaster& master, ControlledNode& node) {
+    wait_until("the node is back", [&] {
+        const auto status = node.control->status();
+        return status.expulsions_total == 1 && status.mounted;
+    });
+    CHECK(node.open(replica_id(1)).reference == nullptr);
+    CHECK_EQUAL(node.counts().replicas, 1u);  // the one that is still read
+    master.change([&] {
+        CHECK_EQUAL(master.incarnations.size(), 2u);
+        CHECK(master.incarnations[0] != master.incarnations[1]);
+    });
+}
+
+TEST(a_node_whose_session_is_unknown_returns_as_a_new_incarnation_without_its_data) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(1));
+    node.write(replica_id(2));
+    const auto view = node.open(replica_id(2));
+    master.change([&] { master.forgets_session = true; });
+    expect_a_clean_return(master, node);
+    node.close(view);
+    CHECK_EQUAL(node.counts().used_bytes, 0u);
+}
+
+TEST(a_node_whose_segment_is_unknown_returns_as_a_new_incarnation_without_its_data) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(1));
+    node.write(replica_id(2));
+    const auto view = node.open(replica_id(2));
+    master.change([&] { master.unknown = node.segment(); });
+    expect_a_clean_return(master, node);
+    node.close(view);
+    CHECK_EQUAL(node.counts().used_bytes, 0u);
+}
+
+TEST(a_new_master_of_the_same_epoch_is_followed_only_after_the_old_one_has_been_silent) {
+    std::optional<ScriptedMaster> master(std::in_place);
+    master->client_ttl_ms = 400;
+    const auto port = master->port();
+    ControlledNode node(port);
+    node.mounted();
+    node.write(replica_id(1));
+    const auto old_segment = node.segment();
+    master->stop();
+    master.reset();
+    const auto last_heard = node.holdings->heard_ms();
+    ScriptedMaster second(port, 1, 2);
+    second.epoch_after_mount = 2;
+    second.journal.wait("mount");
+    CHECK(net::boottime_ms() - last_heard >= 400);
+    wait_until("the node is mounted", [&] { return node.control->status().mounted; });
+    second.change([&] {
+        CHECK_EQUAL(second.known_epoch, 1u);
+        CHECK_EQUAL(second.known_master[0], 1);
+    });
+    CHECK_EQUAL(node.control->status().epoch, 2u);
+    CHECK(node.segment() != old_segment);
+    CHECK(node.open(replica_id(1)).reference == nullptr);
+}
+
+TEST(a_refused_mount_is_tried_again_and_says_why) {
+    ScriptedMaster master;
+    master.mount_status = Status::kSegmentAlreadyExists;
+    ControlledNode node(master.port());
+    master.journal.wait("mount", 2);
+    CHECK(!node.control->status().mounted);
+    const auto error = node.control->status().last_error;
+    CHECK(error.find("segment: ") != std::string::npos &&
+          error.find("refused to mount") != std::string::npos);
+    master.change([&] { master.mount_status = Status::kOk; });
+    node.mounted();
+}
+
+TEST(a_node_that_gets_no_answers_is_fenced_and_serves_again_when_it_does) {
+    ScriptedMaster master;
+    master.client_ttl_ms = 300;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(1));
+    master.change([&] { master.answers_reports = false; });
+    wait_until("the node is fenced", [&] { return node.holdings->is_fenced(); });
+    CHECK(node.open(replica_id(1)).reference == nullptr);
+    master.change([&] { master.answers_reports = true; });
+    master.cut();
+    wait_until("the node serves again", [&] { return !node.holdings->is_fenced(); });
+    CHECK(node.open(replica_id(1)).reference != nullptr);
+}
+
+TEST(a_master_that_is_not_there_yet_is_found_when_it_comes) {
+    std::uint16_t port = 0;
+    {
+        ScriptedMaster reserved;
+        port = reserved.port();
+        reserved.stop();
+    }
+    ControlledNode node(port);
+    wait_until("the refusal is told", [&] { return !node.control->status().last_error.empty(); });
+    CHECK(!node.control->status().mounted);
+    ScriptedMaster master(port);
+    node.mounted();
+}
+
+TEST(a_node_that_stops_unmounts_and_closes_its_session) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.control->stop();
+    CHECK_EQUAL(master.journal.count("unmount"), 1);
+    CHECK_EQUAL(master.journal.count("close_session"), 1);
+    CHECK(!node.control->status().mounted);
+}
+
+TEST(a_node_stops_though_its_master_answers_nothing) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    master.change([&] { master.answers_reports = false; });
+    master.journal.wait("report unanswered");
+    const auto began = net::monotonic_ms();
+    node.control->stop();
+    CHECK(net::monotonic_ms() - began < 20'000);
+}
+
+TEST(random_answers_of_a_master_leave_the_node_trying) {
+    net::LoopThreads loops("noise", 1);
+    Journal journal;
+    std::atomic<std::uint32_t> seed = 0;
+    net::Server server(loops, ScriptedMaster::options(0), [&] {
+        return std::make_unique<Handler>(
+            journal, [&](net::Connection& connection, const wire::FrameHeader& header, wire::Bytes) {
+                const std::uint32_t n = ++seed;
+                connection.send(make_frame(header.verb, header.request_id, pattern(n % 60, n),
+                                           n % 3 == 0 ? 0 : wire::kFlagReply));
+                journal.note("answered");
+            });
+    });
+    ControlledNode node(server.port());
+    journal.wait("answered", 60);
+    CHECK(!node.control->status().mounted);
+    node.control->stop();
+    server.stop();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return check::run(argc, argv); }
