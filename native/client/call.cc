@@ -16,6 +16,9 @@ namespace {
 // While a transfer waits for a connection that another call holds, the others go on meanwhile.
 constexpr std::uint64_t kQueuedWaitMs = 2;
 
+// ClientSocket waits in one system call, of kWakeMs, only while the deadline is farther off than that.
+constexpr std::uint64_t kBlockingMarginMs = 2;
+
 bool is_empty(const Actions& actions) {
     return !actions.lane && !actions.open_session && actions.reads.empty() && actions.writes.empty();
 }
@@ -38,11 +41,8 @@ void Call::run(const std::function<void(std::uint64_t, Actions&)>& begin) {
             start_queued(now, actions);
         }
         if (operation_.done()) break;
-        wait(now);
+        wait(now, actions);
         now = monotonic_ms();
-        for (std::size_t i = 0; i < polled_.size() && !operation_.done(); ++i) {
-            if (polled_[i].revents != 0) advance(*polled_transfers_[i], now, actions);
-        }
         look_up(now, actions);
         start_queued(now, actions);
     }
@@ -122,9 +122,7 @@ bool Call::try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions)
     return true;
 }
 
-void Call::advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
-    if (transfer.state == Transfer::State::kOver) return;
-    const auto result = transfer.advance();
+void Call::settle(Transfer& transfer, IoResult result, std::uint64_t now_ms, Actions& actions) {
     if (result == IoResult::kWouldBlock) return;
     if (result == IoResult::kDone) {
         complete(transfer, now_ms, actions);
@@ -181,11 +179,11 @@ void Call::fail(Transfer& transfer, Failure failure, const std::string& why, std
     }
 }
 
-void Call::wait(std::uint64_t now_ms) {
+void Call::wait(std::uint64_t now_ms, Actions& actions) {
     polled_.clear();
     polled_transfers_.clear();
     ConnectionPool* full = nullptr;
-    auto until = std::min(now_ms + kWakeMs, operation_.wake_ms());
+    auto until = operation_.wake_ms();
     for (const auto& transfer : transfers_) {
         until = std::min(until, transfer->deadline_ms);
         if (transfer->state == Transfer::State::kQueued) {
@@ -195,22 +193,33 @@ void Call::wait(std::uint64_t now_ms) {
             polled_transfers_.push_back(transfer.get());
         }
     }
-    auto wait_ms = until > now_ms ? until - now_ms : 0;
-    if (polled_.empty()) {
-        if (wait_ms == 0) return;
-        if (full != nullptr) {
-            full->wait(wait_ms);
-        } else if (waits_for_session_) {
-            driver_.wait_session(session_generation_, wait_ms);
-        } else {
-            ::poll(nullptr, 0, static_cast<int>(wait_ms));
-        }
+    if (polled_.size() == 1 && full == nullptr && until > now_ms + kWakeMs + kBlockingMarginMs &&
+        polled_transfers_[0]->expects_frame()) {
+        auto& transfer = *polled_transfers_[0];
+        const auto result = transfer.advance(now_ms + kWakeMs + kBlockingMarginMs);
+        settle(transfer, result, monotonic_ms(), actions);
         return;
     }
-    if (full != nullptr) wait_ms = std::min(wait_ms, kQueuedWaitMs);
-    // A signal only means that it is time to look up.
-    if (::poll(polled_.data(), polled_.size(), static_cast<int>(wait_ms)) < 0) {
-        for (auto& entry : polled_) entry.revents = 0;
+    const auto wait_ms = std::min(until > now_ms ? until - now_ms : 0, kWakeMs);
+    if (!polled_.empty()) {
+        poll(full != nullptr ? std::min(wait_ms, kQueuedWaitMs) : wait_ms, actions);
+    } else if (wait_ms == 0) {
+        return;
+    } else if (full != nullptr) {
+        full->wait(wait_ms);
+    } else if (waits_for_session_) {
+        driver_.wait_session(session_generation_, wait_ms);
+    } else {
+        ::poll(nullptr, 0, static_cast<int>(wait_ms));
+    }
+}
+
+void Call::poll(std::uint64_t wait_ms, Actions& actions) {
+    // Interrupted by a signal: nothing is ready, and it is time to look up.
+    if (::poll(polled_.data(), polled_.size(), static_cast<int>(wait_ms)) <= 0) return;
+    const auto now_ms = monotonic_ms();
+    for (std::size_t i = 0; i < polled_.size() && !operation_.done(); ++i) {
+        if (polled_[i].revents != 0) advance(*polled_transfers_[i], now_ms, actions);
     }
 }
 

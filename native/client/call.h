@@ -41,11 +41,15 @@ class Call {
     void start_queued(std::uint64_t now_ms, Actions& actions);
     // false: no connection to be had now.
     bool try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
-    void advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
+    void advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
+        settle(transfer, transfer.advance(), now_ms, actions);
+    }
+    void settle(Transfer& transfer, net::IoResult result, std::uint64_t now_ms, Actions& actions);
     void complete(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
     void fail(Transfer& transfer, Failure failure, const std::string& why, std::uint64_t now_ms,
               Actions& actions);
-    void wait(std::uint64_t now_ms);
+    void wait(std::uint64_t now_ms, Actions& actions);
+    void poll(std::uint64_t wait_ms, Actions& actions);
     void look_up(std::uint64_t now_ms, Actions& actions);
     void report_stalled(std::uint64_t now_ms);
     wire::Buffer& frame_of(const Transfer& transfer);

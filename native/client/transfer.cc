@@ -48,7 +48,7 @@ bool Transfer::answers_us(const wire::FrameHeader& header) const {
     return header.is_reply() && header.request_id == request_id_ && header.verb == verb_;
 }
 
-IoResult Transfer::advance() {
+IoResult Transfer::advance(std::uint64_t wait_until_ms) {
     progress_ms = net::monotonic_ms();
     if (state == State::kSending) {
         const auto sent = socket_->try_send(unsent_);
@@ -56,11 +56,18 @@ IoResult Transfer::advance() {
         state = State::kReceiving;
         return IoResult::kWouldBlock;  // the answer is not here yet: poll before the next call
     }
-    return receive();
+    return receive(wait_until_ms);
 }
 
-IoResult Transfer::receive() {
-    const auto result = socket_->try_receive_frame(reply, body);
+IoResult Transfer::receive_frame(wire::FrameHeader& header, wire::Bytes& frame_body,
+                                 std::uint64_t wait_until_ms) {
+    if (wait_until_ms == 0) return socket_->try_receive_frame(header, frame_body);
+    const auto result = socket_->receive_frame(header, frame_body, wait_until_ms);
+    return result == IoResult::kDeadline ? IoResult::kWouldBlock : result;
+}
+
+IoResult Transfer::receive(std::uint64_t wait_until_ms) {
+    const auto result = receive_frame(reply, body, wait_until_ms);
     if (result != IoResult::kDone) return result;
     return answers_us(reply) && !reply.has_more() ? IoResult::kDone : IoResult::kMalformed;
 }
@@ -74,7 +81,7 @@ void WriteTransfer::add_payload(std::vector<iovec>& pieces) {
     }
 }
 
-IoResult ReadTransfer::receive() {
+IoResult ReadTransfer::receive(std::uint64_t wait_until_ms) {
     while (true) {
         if (in_payload_) {
             const auto result = socket().try_receive_into(unreceived_);
@@ -84,7 +91,8 @@ IoResult ReadTransfer::receive() {
         }
         wire::FrameHeader header;
         wire::Bytes head;
-        const auto result = socket().try_receive_frame(header, head);
+        const auto result = receive_frame(header, head, wait_until_ms);
+        wait_until_ms = 0;
         if (result != IoResult::kDone) return result;
         const auto begun = on_head(header, head);
         if (begun != IoResult::kWouldBlock) return begun;

@@ -57,7 +57,11 @@ class Transfer {
     // Begins on this connection; `frame` stays the operation's.
     void begin(std::unique_ptr<net::ClientSocket> socket, wire::Buffer& frame);
     // As far as it goes now. kDone: the whole reply is here.
-    net::IoResult advance();
+    net::IoResult advance() { return advance(0); }
+    // The same, but waits in one system call until wait_until_ms if nothing has come; only while
+    // expects_frame().
+    net::IoResult advance(std::uint64_t wait_until_ms);
+    virtual bool expects_frame() const { return state == State::kReceiving; }
     // The reply is complete and was used: the connection may serve others.
     void give_back();
     void close();
@@ -68,10 +72,11 @@ class Transfer {
 
   protected:
     virtual void add_payload(std::vector<iovec>&) {}
-    virtual net::IoResult receive();
+    virtual net::IoResult receive(std::uint64_t wait_until_ms);
+    net::IoResult receive_frame(wire::FrameHeader& header, wire::Bytes& frame_body,
+                                std::uint64_t wait_until_ms);
 
     net::ClientSocket& socket() { return *socket_; }
-    std::uint64_t request_id() const { return request_id_; }
     // false: not the answer to our request.
     bool answers_us(const wire::FrameHeader& header) const;
 
@@ -117,9 +122,10 @@ class ReadTransfer final : public Transfer {
         }
     }
     std::vector<PartAnswer>& answers() { return assembly_.answers(); }
+    bool expects_frame() const override { return state == State::kReceiving && !in_payload_; }
 
   private:
-    net::IoResult receive() override;
+    net::IoResult receive(std::uint64_t wait_until_ms) override;
     net::IoResult on_head(const wire::FrameHeader& header, wire::Bytes head);
     void on_payload();
 
