@@ -72,7 +72,7 @@ void RangeAllocator::check_bins() const {
         }
         require(largest <= bin.bound, "a range is above its bin's bound", number);
         require(!bin.bound_is_exact || largest == bin.bound, "an exact bound is not", number);
-        const bool marked = ((octave_bins_[number / kBinsPerOctave] >> (number % kBinsPerOctave)) & 1u) != 0;
+        const bool marked = ((octave_bins_[number / kBinsPerOctave] >> (number % kBinsPerOctave)) & 1) != 0;
         require(marked == (bin.head != kNone), "the bitmap of bins disagrees", number);
     }
     require(listed == free_count_, "a free range is in no bin", listed);
