@@ -10,6 +10,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/client_arguments.h"
+#include "bindings/gil.h"
 
 namespace mooncake::bindings {
 
@@ -31,7 +32,7 @@ thread_local std::string last_why;
 
 bool signal_arrived() {
     if (::gettid() != ::getpid()) return false;  // Python handles signals on the main thread alone
-    const nb::gil_scoped_acquire held;
+    const GilHeld held;
     return PyErr_CheckSignals() != 0;
 }
 
@@ -41,7 +42,7 @@ auto call(std::uint64_t timeout_ms, Use use) {
     const CallOptions options{timeout_ms, signal_arrived};
     CallReport report;
     auto answer = [&] {
-        const nb::gil_scoped_release released;
+        const GilReleased released;
         return use(options, report);
     }();
     last_why = std::move(report.why);
@@ -95,7 +96,7 @@ std::unique_ptr<Client> connect(std::vector<std::string> masters, std::string la
     auto status = wire::Status::kOk;
     std::unique_ptr<Client> made;
     if (client::check(options, why)) {
-        const nb::gil_scoped_release released;
+        const GilReleased released;
         made = Client::connect(options, why, status);
     } else {
         status = wire::Status::kInvalidParams;
@@ -372,7 +373,7 @@ void bind_client(nb::module_& module) {
              "key_prefix"_a = nb::bytes("", 0), "timeout_ms"_a = 0)
         .def("segments", &segments, nb::kw_only(), "timeout_ms"_a = 0)
         .def("stats", &stats, nb::kw_only(), "timeout_ms"_a = 0)
-        .def("close", &Client::close, nb::call_guard<nb::gil_scoped_release>())
+        .def("close", &Client::close, nb::call_guard<GilReleased>())
         .def_prop_ro("is_closed", &Client::is_closed)
         .def_prop_ro("is_connected", &Client::is_connected)
         .def_static("why", [] { return last_why; });

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/wire_convert.h"
 
 namespace mooncake::bindings {
@@ -80,7 +81,7 @@ class AnswerThread {
             auto answers = std::exchange(state->answers, {});
             guard.unlock();
             if (nb::is_alive()) {
-                const nb::gil_scoped_acquire gil;
+                const GilHeld gil;
                 for (auto& answer : answers) answer();
                 answers.clear();
             }
@@ -101,7 +102,7 @@ struct Callback {
             (void)function.release();  // the interpreter is gone, and its memory with it
             return;
         }
-        const nb::gil_scoped_acquire gil;
+        const GilHeld gil;
         function.reset();
     }
     Callback(const Callback&) = delete;
@@ -318,7 +319,7 @@ MasterOptions to_options(const nb::kwargs& given) {
 class PyMaster {
     template <class Question>
     auto unlocked(Question question) const {
-        const nb::gil_scoped_release release;
+        const GilReleased release;
         return question(core_->master);
     }
 
@@ -327,7 +328,7 @@ class PyMaster {
         LiveMasters::get().add(core_);
     }
     ~PyMaster() {
-        const nb::gil_scoped_release release;
+        const GilReleased release;
         core_->stop();
         core_.reset();
     }
@@ -336,7 +337,7 @@ class PyMaster {
 
     void start() {
         try {
-            const nb::gil_scoped_release release;
+            const GilReleased release;
             core_->master.start();
         } catch (const std::system_error& error) {
             PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), error.what()).ptr());
@@ -345,7 +346,7 @@ class PyMaster {
     }
 
     void stop() {
-        const nb::gil_scoped_release release;
+        const GilReleased release;
         core_->stop();
     }
 
@@ -354,7 +355,7 @@ class PyMaster {
         const auto callback = std::make_shared<Callback>(std::move(function));
         const auto submission = std::make_shared<Submission>();
         {
-            const nb::gil_scoped_release release;
+            const GilReleased release;
             auto done = [submission, callback, core = core_.get()](Status status,
                                                                    wire::Buffer answer) mutable {
                 if (std::this_thread::get_id() == submission->submitter && submission->is_submitting) {
@@ -378,7 +379,7 @@ class PyMaster {
         const Verb checked = to_verb(verb);
         const auto waiter = std::make_shared<Waiter>();
         {
-            const nb::gil_scoped_release release;
+            const GilReleased release;
             core_->master.submit(checked, view(body), [waiter](Status status, wire::Buffer answer) {
                 const std::lock_guard guard(waiter->mutex);
                 waiter->status = status;
@@ -430,7 +431,7 @@ class PyMaster {
   private:
     // Without the GIL, for at most kSignalPeriod.
     static bool wait_for_answer(Waiter& waiter, std::chrono::steady_clock::time_point deadline) {
-        const nb::gil_scoped_release release;
+        const GilReleased release;
         const auto until = std::min(deadline, std::chrono::steady_clock::now() + kSignalPeriod);
         std::unique_lock guard(waiter.mutex);
         return waiter.answered.wait_until(guard, until, [&] { return waiter.is_answered; });
@@ -458,7 +459,7 @@ void bind_master(nb::module_& module) {
     for (const auto edge : master::kLatencyEdgesUs) edges.append(edge);
     type.attr("LATENCY_EDGES_US") = nb::tuple(edges);
     nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
-        const nb::gil_scoped_release release;
+        const GilReleased release;
         LiveMasters::get().stop_all();
     }));
 }

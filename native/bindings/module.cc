@@ -2,6 +2,9 @@
 #include "bindings/bindings.h"
 
 NB_MODULE(_core, module) {
+    // A daemon thread that is in a call when the interpreter ends holds its objects for good; that is no leak
+    // to report.
+    nanobind::set_leak_warnings(false);
     module.doc() = "Native core of mooncake_store.";
     module.def(
         "version", [] { return MOONCAKE_VERSION; },

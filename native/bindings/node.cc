@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 
 namespace nb = nanobind;
 
@@ -25,7 +26,7 @@ nb::bytes bytes_of(const wire::Uuid& uuid) { return nb::bytes(uuid.data(), uuid.
 nb::dict status_of(const Node& self) {
     node::NodeStatus status;
     {
-        const nb::gil_scoped_release released;
+        const GilReleased released;
         status = self.status();
     }
     nb::dict named;
@@ -107,9 +108,9 @@ void bind_node(nb::module_& module) {
             "name"_a = "", "data_threads"_a = 2, "memory_fault_threads"_a = 4, "hugepages"_a = false,
             "connections_max"_a = 16'384, "peer_bytes_max"_a = std::uint64_t{256} << 20,
             "connect_timeout_ms"_a = 1'000, "request_timeout_ms"_a = 3'000, "stall_timeout_ms"_a = 10'000)
-        .def("start", &Node::start, nb::call_guard<nb::gil_scoped_release>())
-        .def("stop", &Node::stop, nb::call_guard<nb::gil_scoped_release>())
-        .def("wait_mounted", &Node::wait_mounted, "timeout_ms"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("start", &Node::start, nb::call_guard<GilReleased>())
+        .def("stop", &Node::stop, nb::call_guard<GilReleased>())
+        .def("wait_mounted", &Node::wait_mounted, "timeout_ms"_a, nb::call_guard<GilReleased>())
         .def("status", &status_of)
         .def_prop_ro("data_port", &Node::data_port)
         .def(
@@ -119,7 +120,7 @@ void bind_node(nb::module_& module) {
                 self.holdings()->with_directory(
                     [](node::Directory& directory) { directory.check_invariants(); });
             },
-            nb::call_guard<nb::gil_scoped_release>());
+            nb::call_guard<GilReleased>());
 }
 
 }  // namespace mooncake::bindings

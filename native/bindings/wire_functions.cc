@@ -9,6 +9,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/buffer.h"
+#include "bindings/gil.h"
 #include "wire/crc32c.h"
 #include "wire/digest.h"
 
@@ -23,7 +24,7 @@ constexpr size_t kReleaseGilBytes = size_t{16} << 10;
 
 template <typename Work>
 auto compute(size_t size, const Work& work) {
-    std::optional<nb::gil_scoped_release> released;
+    std::optional<GilReleased> released;
     if (size >= kReleaseGilBytes) released.emplace();
     return work();
 }
