@@ -3,3 +3,27 @@
 Imports nothing by itself: the node daemon lives in this package and must start without numpy or grpc. What
 the package exports is loaded on first use, by the module's `__getattr__`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mooncake_client.records import ObjectInfo, Registration, SegmentUse
+    from mooncake_client.store import Store
+
+__all__ = ["ObjectInfo", "Registration", "SegmentUse", "Store"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(
+        import_module("mooncake_client.store" if name == "Store" else "mooncake_client.records"), name
+    )
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,6 +27,15 @@ NAME_BYTES_MAX = 255
 """Bound of segment names and host ids on the wire (`native/wire/limits.h`)."""
 
 
+def this_host_id() -> str:
+    """The kernel's boot id, equal in all containers of a machine; where there is none, the host's name."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return socket.gethostname()
+
+
 @dataclass(frozen=True)
 class NodeConfig:
     """Checked settings of one node. Times are in ms, sizes in bytes."""
@@ -79,9 +88,6 @@ class NodeConfig:
         maximum=64,
     )
 
-    heartbeat_interval_ms: int = setting(
-        Kind.DURATION, 1_000, "Time between heartbeats to the master.", minimum=50, maximum=60_000
-    )
     connect_timeout_ms: int = setting(
         Kind.DURATION, 1_000, "Deadline for one attempt to connect.", minimum=1, maximum=60_000
     )
@@ -91,20 +97,11 @@ class NodeConfig:
     send_stall_ms: int = setting(
         Kind.DURATION, 10_000, "A reader that takes no bytes for this long is disconnected.", minimum=100
     )
-    write_timeout_ms: int = setting(
-        Kind.DURATION,
-        30_000,
-        "A write whose bytes have not all arrived after this long is cancelled.",
-        minimum=100,
-    )
     peer_bytes_in_flight_max: int = setting(
         Kind.SIZE,
         256 << 20,
         "Bytes under way to or from one peer; beyond it the answer is Busy.",
         minimum=16 << 20,
-    )
-    retired_ids_max: int = setting(
-        Kind.INT, 65_536, "Early retires that are remembered.", unit="ids", minimum=1, maximum=1 << 24
     )
 
     def __post_init__(self) -> None:
@@ -134,14 +131,8 @@ class NodeConfig:
         return None if is_wildcard(self.host) else self.host
 
     def effective_host_id(self) -> str:
-        """`host_id`, else the kernel's boot id (equal in all containers of a machine), else its name."""
-        if self.host_id:
-            return self.host_id
-        try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-                return file.read().strip()
-        except OSError:
-            return socket.gethostname()
+        """`host_id`, else what tells this machine from others."""
+        return self.host_id or this_host_id()
 
     def data_thread_count(self) -> int:
         """Threads for the data port: as set, else one a core, at most 8."""

@@ -1,0 +1,168 @@
+"""`mooncake`: an operator's look at the pool, one command each; errors are one line.
+
+Owns arguments and printing. Everything is asked through `Store`. typer and rich come with the extra `cli` and
+are imported when a command runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from mooncake_store.errors import StoreError
+from mooncake_store.units import format_size
+
+if TYPE_CHECKING:
+    import typer
+
+    from mooncake_client.store import Store
+
+MASTER_VARIABLE = "MOONCAKE_MASTER"
+KEYS_SHOWN = 1_000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0, 1 for a miss or an error of the store, 2 for a wrong argument."""
+    try:
+        app = application()
+    except ModuleNotFoundError as error:
+        print(f"mooncake: {error.name} is missing: pip install 'mooncake-store[cli]'", file=sys.stderr)
+        return 1
+    try:
+        app(args=None if argv is None else list(argv), prog_name="mooncake")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    except (StoreError, OSError) as error:
+        print(f"mooncake: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def application() -> typer.Typer:
+    """The commands; imports typer and rich."""
+    import typer
+    from rich.console import Console
+    from rich.table import Table
+
+    app = typer.Typer(
+        help="Look at a pool of mooncake-store.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    connected: dict[str, str] = {}
+
+    @app.callback()
+    def connection(
+        master: Annotated[
+            str, typer.Option(envvar=MASTER_VARIABLE, help="host:port of the master, or several by comma.")
+        ] = "127.0.0.1:50001",
+        tenant: Annotated[str, typer.Option(help="Namespace of the keys.")] = "default",
+    ) -> None:
+        connected.update(master=master, tenant=tenant)
+
+    def store() -> Store:
+        from mooncake_client.store import Store
+
+        return Store(connected["master"], tenant=connected["tenant"], name="mooncake-cli")
+
+    def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        table = Table(title=title)
+        for index, column in enumerate(columns):
+            table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*map(str, row))
+        Console().print(table)
+
+    _add_pool_commands(app, store, show)
+    _add_object_commands(app, store, show)
+    return app
+
+
+Show = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
+
+
+def _add_pool_commands(app: typer.Typer, store: Callable[[], Store], show: Show) -> None:
+
+    @app.command()
+    def status() -> None:
+        """The master's counters and gauges."""
+        with store() as pool:
+            show("master", ("name", "value"), sorted(pool.stats().items()))
+
+    @app.command()
+    def segments() -> None:
+        """The memory of the pool, and how full it is."""
+        with store() as pool:
+            rows = [
+                (
+                    segment.name,
+                    segment.tier,
+                    format_size(segment.capacity_bytes),
+                    f"{100 * segment.charged_bytes / max(1, segment.capacity_bytes):.1f} %",
+                    segment.replica_count,
+                    " ".join(segment.endpoints),
+                )
+                for segment in pool.segments()
+            ]
+            show("segments", ("name", "tier", "capacity", "used", "replicas", "endpoints"), rows)
+
+    @app.command()
+    def keys(
+        prefix: Annotated[str, typer.Option(help="Only keys that begin so.")] = "",
+        limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = KEYS_SHOWN,
+    ) -> None:
+        """Keys, one a line, in no particular order."""
+        with store() as pool:
+            for key in islice(pool.keys(prefix), limit):
+                print(_printable(key))
+
+
+def _add_object_commands(app: typer.Typer, store: Callable[[], Store], show: Show) -> None:
+    import typer
+
+    @app.command()
+    def stat(key: str) -> None:
+        """Size and id of one value."""
+        with store() as pool:
+            found = pool.stat(key)
+            show(key, ("size in bytes", "put_id"), [(found.size_bytes, found.put_id)])
+
+    @app.command()
+    def get(key: str) -> None:
+        """Write a value to standard output."""
+        with store() as pool:
+            value = pool.get(key)
+        if value is None:
+            print(f"mooncake: key {key!r} is not there", file=sys.stderr)
+            raise typer.Exit(1)
+        sys.stdout.buffer.write(value)
+        sys.stdout.buffer.flush()
+
+    @app.command()
+    def put(
+        key: str, file: Path, replace: Annotated[bool, typer.Option(help="Also when there is one.")] = False
+    ) -> None:
+        """Store the bytes of a file."""
+        with store() as pool:
+            print(pool.put(key, file.read_bytes(), replace=replace))
+
+    @app.command()
+    def remove(key: str) -> None:
+        """End a value."""
+        with store() as pool:
+            pool.remove(key, missing_ok=False)
+        print("removed")
+
+
+def _printable(key: bytes) -> str:
+    """A key as text where it is text, else as a Python bytes literal."""
+    text = key.decode("utf-8", "replace")
+    return text if text.isprintable() and "\ufffd" not in text else repr(key)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

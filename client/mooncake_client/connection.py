@@ -1,0 +1,60 @@
+"""How a Store's native client comes to be, and how everything that belongs to it ends.
+
+Owns the order of the end, whichever of close, garbage collection or the interpreter's exit comes first. Must
+not know verbs.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from mooncake_client.client_config import ClientConfig
+from mooncake_client.node_config import this_host_id
+from mooncake_store import _core
+from mooncake_store.errors import InvalidArgument, Unavailable
+
+if TYPE_CHECKING:
+    from mooncake_client.embedded import EmbeddedCluster
+
+
+def connect(config: ClientConfig) -> _core.Client:
+    """A client with a session. Raises Unavailable, naming address and setting, in the connect deadline."""
+    try:
+        return _core.Client(
+            [] if config.lane else [str(endpoint) for endpoint in config.master_server_addr],
+            lane=config.lane,
+            tenant=config.tenant,
+            name=config.name or f"python-{os.getpid()}",
+            host_id=config.host_id or this_host_id(),
+            connect_timeout_ms=config.connect_timeout_ms,
+            rpc_timeout_ms=config.rpc_timeout_ms,
+            connections_a_peer_max=config.connections_a_peer_max,
+            bytes_in_flight_a_peer_max=config.bytes_in_flight_a_peer_max,
+            checksums=config.checksum == "all",
+        )
+    except ConnectionError as error:
+        raise Unavailable(
+            f"no master at {config.where()} within connect_timeout_ms={config.connect_timeout_ms}: {error}"
+        ) from error
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+
+
+class Handles:
+    """What must be ended with a Store. Ends it once, from whichever thread, finalizer or exit comes first."""
+
+    def __init__(self, client: _core.Client, cluster: EmbeddedCluster | None) -> None:
+        self.client: _core.Client | None = client
+        self.cluster = cluster
+        self.process = os.getpid()
+
+    def end(self) -> None:
+        client, self.client = self.client, None
+        cluster, self.cluster = self.cluster, None
+        if os.getpid() != self.process:
+            return  # the threads and sockets are the parent's
+        if client is not None:
+            client.close()
+        if cluster is not None:
+            cluster.stop()

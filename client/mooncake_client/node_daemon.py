@@ -1,0 +1,124 @@
+"""`mooncake_client`: a node that lends memory to the pool until it is told to stop.
+
+Owns the process: flags, signals, log lines, exit status. The node itself is native (`native/node/`); this
+imports neither numpy nor pydantic nor grpc, and stays small. A master that is not there is not a failure: the
+node waits for it, and comes back after every loss by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mooncake_client.node_config import NODE_FLAGS, NodeConfig
+from mooncake_store import _core
+from mooncake_store.endpoints import is_wildcard
+
+log = logging.getLogger("mooncake_store.node")
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_LOOK_S: Final = 0.5  # between looks at the node, for the log
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 after SIGTERM or SIGINT, 1 when it could not start, 2 for a wrong flag."""
+    loaded = NODE_FLAGS.load_or_exit(argv)
+    config = loaded.config
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=config.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    if config.global_segment_size == 0:
+        return _fail(
+            "--global_segment_size=0 lends no memory, and lending memory is all that this process does; "
+            "give it a size such as 4GB (a program that only reads and writes needs no mooncake_client)",
+            status=2,
+        )
+    for warning in loaded.warnings:
+        log.warning("%s", warning)
+    log.info("effective configuration:\n  %s", "\n  ".join(loaded.effective()))
+    if is_wildcard(config.host):
+        log.warning("the data port listens on every interface, without authentication; --host limits it")
+    # Blocked before any thread starts, so that all of them inherit it and the signal waits for serve().
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        node = start_node(config)
+    except (OSError, RuntimeError, ValueError) as error:
+        return _fail(str(error))
+    try:
+        serve(node, config)
+    finally:
+        node.stop()
+    return 0
+
+
+def start_node(config: NodeConfig) -> _core.Node:
+    """A node that listens and looks for its master. Raises what names the port or memory that it lacks."""
+    node = _core.Node(
+        [(config.segment_name, config.global_segment_size)],
+        masters=[str(endpoint) for endpoint in config.master_server_address],
+        data_host=config.host,
+        data_port=config.data_port,
+        advertised_host=config.advertised_host() or "",
+        host_id=config.effective_host_id(),
+        data_threads=config.data_thread_count(),
+        memory_fault_threads=config.memory_fault_thread_count(),
+        peer_bytes_max=config.peer_bytes_in_flight_max,
+        connect_timeout_ms=config.connect_timeout_ms,
+        request_timeout_ms=config.rpc_timeout_ms,
+        stall_timeout_ms=config.send_stall_ms,
+    )
+    node.start()
+    return node
+
+
+def serve(node: _core.Node, config: NodeConfig) -> None:
+    """Until a stop signal; tells the log when the master comes and goes."""
+    masters = ",".join(map(str, config.master_server_address))
+    log.info("data port %d is open", node.data_port)
+    node.wait_mounted(config.connect_timeout_ms)
+    was_mounted: bool | None = None
+    told_memory_error = ""
+    while True:
+        status = node.status()
+        if status["mounted"] != was_mounted:
+            _tell_mounted(status, masters, was_mounted)
+            was_mounted = status["mounted"]
+        if status["memory_error"] != told_memory_error:
+            told_memory_error = status["memory_error"]
+            log.error("%s", told_memory_error)
+        stop = signal.sigtimedwait(STOP_SIGNALS, _LOOK_S)
+        if stop is not None:
+            log.info("%s: stopping", signal.Signals(stop.si_signo).name)
+            return
+
+
+def _tell_mounted(status: dict[str, Any], masters: str, was_mounted: bool | None) -> None:
+    if status["mounted"]:
+        log.info(
+            "lending %s at %s to the master at %s, epoch %d",
+            ", ".join(status["segment_names"]),
+            status["data_endpoint"],
+            masters,
+            status["epoch"],
+        )
+    else:
+        log.warning(
+            "%s the master at %s (--master_server_address): %s; trying on",
+            "waiting for" if was_mounted is None else "lost",
+            masters,
+            status["last_error"] or "no answer yet",
+        )
+
+
+def _fail(text: str, *, status: int = 1) -> int:
+    print(f"mooncake_client: {text}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What a Store tells about objects, segments and buffers. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from mooncake_client.arguments import HARD_PIN, SOFT_PIN
+from mooncake_store import _core
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One object as the master knows it. put_id names the value: a replaced one has a higher id."""
+
+    key: bytes
+    size_bytes: int
+    put_id: int
+    replica_count: int | None = None
+    is_hard_pinned: bool | None = None
+    is_soft_pinned: bool | None = None
+
+
+@dataclass(frozen=True)
+class SegmentUse:
+    """One segment of the pool. charged_bytes include retiring_bytes, which are about to be free."""
+
+    name: str
+    capacity_bytes: int
+    charged_bytes: int
+    retiring_bytes: int
+    replica_count: int
+    tier: Literal["dram", "ssd"]
+    host_id: str
+    endpoints: tuple[str, ...]
+
+
+def object_info(key: bytes, size_bytes: int, put_id: int, replica_count: int, flags: int) -> ObjectInfo:
+    """What the native client lists about one object."""
+    return ObjectInfo(key, size_bytes, put_id, replica_count, bool(flags & HARD_PIN), bool(flags & SOFT_PIN))
+
+
+def segment_use(segment: _core.ClientSegment) -> SegmentUse:
+    """What the native client tells about one segment."""
+    return SegmentUse(
+        name=segment["name"],
+        capacity_bytes=segment["capacity_bytes"],
+        charged_bytes=segment["charged_bytes"],
+        retiring_bytes=segment["retiring_bytes"],
+        replica_count=segment["replica_count"],
+        tier="ssd" if segment["tier"] == 2 else "dram",
+        host_id=segment["host_id"],
+        endpoints=tuple(segment["endpoints"]),
+    )
+
+
+class Registration:
+    """A buffer that was announced with `Store.register`; a context manager that withdraws it.
+
+    hold: what keeps the memory in place. withdraw: called when the context ends.
+    """
+
+    def __init__(
+        self, buffer: object, size_bytes: int, hold: object, withdraw: Callable[[Registration], None]
+    ) -> None:
+        self.buffer = buffer
+        self.size_bytes = size_bytes
+        self._hold = hold
+        self._withdraw = withdraw
+
+    def __repr__(self) -> str:
+        return f"<Registration of {self.size_bytes} bytes of {type(self.buffer).__name__}>"
+
+    def __enter__(self) -> Registration:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._withdraw(self)
