@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
 from metadata.harness import Harness
 
 Make = Callable[..., Harness]
