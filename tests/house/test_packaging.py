@@ -24,14 +24,14 @@ def run(*command: str | Path, cwd: Path) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=900,
+        timeout=1500,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_source_distribution_installs_and_runs_elsewhere(tmp_path: Path) -> None:
     build = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
     run(sys.executable, "-c", build, tmp_path, cwd=ROOT)
@@ -48,6 +48,7 @@ def test_source_distribution_installs_and_runs_elsewhere(tmp_path: Path) -> None
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     show = "import mooncake_store as m; print(m.__version__, m._core.version(), m.__path__[0])"
+    run(python, "-W", "error", "-c", "import mooncake_store.v1.master_pb2_grpc", cwd=elsewhere)
     version, native, location = run(python, "-c", show, cwd=elsewhere).split()
     assert version == native
     installed = Path(location)

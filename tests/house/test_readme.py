@@ -1,4 +1,4 @@
-"""What README shows runs as it stands there."""
+"""What README shows runs as it stands there, and the documents' links lead somewhere."""
 
 import re
 import subprocess
@@ -27,3 +27,17 @@ def test_example_runs_where_a_newcomer_pastes_it(tmp_path: Path) -> None:
             timeout=120,
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+# Folders of this slice that the documents name and whose commits are still to come.
+ARRIVING = {"native/client", "native/client/core", "native/master"}
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+)
+def test_links_between_documents_lead_somewhere(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    targets = {target for target in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in target}
+    missing = [target for target in targets - ARRIVING if not (ROOT / target).exists()]
+    assert missing == []
