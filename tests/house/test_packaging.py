@@ -57,12 +57,12 @@ def test_source_distribution_installs_and_runs_elsewhere(tmp_path: Path) -> None
 
     top_level = {path.name for path in installed.parent.iterdir()}
     assert top_level.isdisjoint({"tests", "tools", "native", "examples", "benchmarks", "proto"})
-    store = ROOT / "client" / "mooncake_client" / "__init__.py"
-    if store.exists() and "Store" in store.read_text():
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
-        assert example is not None
-        run(python, "-W", "error", "-c", example.group(1), cwd=elsewhere)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert example is not None
+    run(python, "-W", "error", "-c", example.group(1), cwd=elsewhere)
+    for command in ("mooncake_master", "mooncake_client"):
+        assert command in run(python.parent / command, "--help", cwd=elsewhere)
 
 
 def test_checkout_without_the_native_module_says_so_in_one_line() -> None:
