@@ -1,6 +1,12 @@
 """Hypothesis profiles; `--hypothesis-profile=NAME` picks one, `standard` is the default."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
+
+# A suite that a script started in the background inherits an ignored SIGINT and hands it on to its children;
+# tests of Ctrl-C would then wait for nothing.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Deadlines are off everywhere: wall-clock time decides nothing here. The first two profiles draw the same
 # examples each time, so that a change is judged by what it changed; nightly draws new ones.

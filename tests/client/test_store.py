@@ -356,10 +356,13 @@ def test_ctrl_c_wakes_a_blocked_call() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=HANG_S)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=HANG_S)
+        finally:
+            process.kill()
     assert (process.returncode, out, err) == (0, "interrupted\n", "")
 
 

@@ -14,11 +14,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests here more time: whichever comes first may have to compile everything."""
+    """Whichever comes first may have to compile everything: more time, and not in `make quick`."""
     for item in items:
         if "native_tests" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(1800))
+            item.add_marker(pytest.mark.slow)
 
 
 def _run(*command: str) -> None:
