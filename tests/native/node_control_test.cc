@@ -17,14 +17,12 @@ using wire::Verb;
 class ScriptedMaster {
   public:
     explicit ScriptedMaster(std::uint16_t port = 0, std::uint64_t epoch = 1, std::uint8_t uuid = 1)
-        : epoch_(epoch), loops_("master", 1), server_(loops_, options(port), [this] {
+        : epoch_(epoch), uuid_{uuid}, loops_("master", 1), server_(loops_, options(port), [this] {
               return std::make_unique<Handler>(
                   journal, [this](net::Connection& connection, const auto& header, wire::Bytes body) {
                       answer(connection, header, body);
                   });
-          }) {
-        uuid_[0] = uuid;
-    }
+          }) {}
     static net::Server::Options options(std::uint16_t port) {
         net::Server::Options made;
         made.host = "127.0.0.1";
