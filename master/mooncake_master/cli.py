@@ -7,6 +7,7 @@ import logging
 import sys
 
 from mooncake_master.config import MASTER_FLAGS
+from mooncake_store.endpoints import is_wildcard
 from mooncake_store.errors import StoreError
 
 
@@ -22,6 +23,11 @@ def main(argv: list[str] | None = None) -> int:
     for warning in loaded.warnings:
         log.warning("%s", warning)
     log.info("effective configuration:\n  %s", "\n  ".join(loaded.effective()))
+    config = loaded.config
+    if is_wildcard(config.metrics_host) or (is_wildcard(config.rpc_address) and not config.rpc_interface):
+        log.warning(
+            "ports listen on every interface, without authentication; --rpc_address, --metrics_host limit it"
+        )
     from mooncake_master.daemon import serve  # after the flags: --help must not wait for grpc and aiohttp
 
     try:
