@@ -30,6 +30,7 @@ $(VENV)/deps.stamp: pyproject.toml $(addsuffix /__init__.py,$(PACKAGES))
 	    || { echo "A C++ compiler or Python's venv and headers are missing. On Debian: apt-get install g++ python3-venv python3-dev" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q 'scikit-build-core>=1.1,<2' 'nanobind>=3.1,<4' 'cmake>=3.25' ninja
+	@echo 'Installing what pyproject.toml names and compiling native/: minutes, the first time'
 	$(BIN)/pip install -q --no-build-isolation -e '.[all,dev]'
 	touch $@
 
