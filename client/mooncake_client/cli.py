@@ -4,8 +4,7 @@ Owns arguments and printing. Everything is asked through `Store`. typer and rich
 are imported when a command runs.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: typer evaluates them, and it is imported inside the functions only.
 import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def application() -> typer.Typer:
+def application() -> "typer.Typer":
     """The commands; imports typer and rich."""
     import typer
     from rich.console import Console
@@ -64,7 +63,7 @@ def application() -> typer.Typer:
     ) -> None:
         connected.update(master=master, tenant=tenant)
 
-    def store() -> Store:
+    def store() -> "Store":
         from mooncake_client.store import Store
 
         return Store(connected["master"], tenant=connected["tenant"], name="mooncake-cli")
@@ -85,7 +84,8 @@ def application() -> typer.Typer:
 Show = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 
 
-def _add_pool_commands(app: typer.Typer, store: Callable[[], Store], show: Show) -> None:
+def _add_pool_commands(app: "typer.Typer", store: Callable[[], "Store"], show: Show) -> None:
+    import typer
 
     @app.command()
     def status() -> None:
@@ -121,7 +121,7 @@ def _add_pool_commands(app: typer.Typer, store: Callable[[], Store], show: Show)
                 print(_printable(key))
 
 
-def _add_object_commands(app: typer.Typer, store: Callable[[], Store], show: Show) -> None:
+def _add_object_commands(app: "typer.Typer", store: Callable[[], "Store"], show: Show) -> None:
     import typer
 
     @app.command()
