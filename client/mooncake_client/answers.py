@@ -24,9 +24,11 @@ MISSES: Final = frozenset(
         Status.REPLICA_IS_NOT_READY,
         Status.REBUILDING,
         Status.GONE,
+        Status.UNREACHABLE,
     )
 )
-"""Statuses of a read that mean "not there": a miss, never an error. A put under way is not there yet."""
+"""Statuses of a read that mean "not there": a miss, never an error. A put under way is not there yet, and a
+value whose nodes do not answer is there no more. (A master that does not answer is an error, RPC_FAIL.)"""
 
 _TEXTS: Final[Mapping[Status, str]] = {
     Status.OBJECT_NOT_FOUND: "there is no such object",

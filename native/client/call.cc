@@ -23,6 +23,13 @@ bool is_empty(const Actions& actions) {
     return !actions.lane && !actions.open_session && actions.reads.empty() && actions.writes.empty();
 }
 
+// A node, that is; the master's lane has a deadline of its own.
+bool is_stalled(const Transfer& transfer, std::uint64_t now_ms) {
+    const bool is_running =
+        transfer.state == Transfer::State::kSending || transfer.state == Transfer::State::kReceiving;
+    return is_running && transfer.kind != Transfer::Kind::kLane && now_ms >= transfer.progress_ms + kStallMs;
+}
+
 Failure failure_of(IoResult result) {
     return result == IoResult::kMalformed ? Failure::kMalformed : Failure::kBroken;
 }
@@ -228,9 +235,13 @@ void Call::look_up(std::uint64_t now_ms, Actions& actions) {
     if (operation_.done()) return;
     for (std::size_t i = 0; i < transfers_.size(); ++i) {
         auto& transfer = *transfers_[i];
-        if (transfer.state == Transfer::State::kOver || now_ms < transfer.deadline_ms) continue;
+        if (transfer.state == Transfer::State::kOver) continue;
         if (now_ms >= operation_.deadline_ms()) break;
-        fail(transfer, Failure::kDeadline, "no answer in time", now_ms, actions);
+        if (now_ms >= transfer.deadline_ms) {
+            fail(transfer, Failure::kDeadline, "no answer in time", now_ms, actions);
+        } else if (is_stalled(transfer, now_ms)) {
+            fail(transfer, Failure::kStalled, "a node moves no bytes", now_ms, actions);
+        }
     }
     if (now_ms >= operation_.wake_ms()) operation_.on_time(now_ms, actions);
     if (waits_for_session_ && driver_.session_generation() != session_generation_) {
@@ -250,11 +261,8 @@ void Call::look_up(std::uint64_t now_ms, Actions& actions) {
 // The deadline came while a peer had been silent for long: others need not find that out again.
 void Call::report_stalled(std::uint64_t now_ms) {
     for (const auto& transfer : transfers_) {
-        const bool is_running =
-            transfer->state == Transfer::State::kSending || transfer->state == Transfer::State::kReceiving;
-        if (!is_running || transfer->kind == Transfer::Kind::kLane) continue;
-        if (now_ms >= transfer->progress_ms + kStallMs) {
-            driver_.cluster().peer_failed(transfer->peer, Failure::kDeadline, now_ms);
+        if (is_stalled(*transfer, now_ms)) {
+            driver_.cluster().peer_failed(transfer->peer, Failure::kStalled, now_ms);
         }
     }
 }

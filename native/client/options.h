@@ -23,7 +23,7 @@ struct Options {
 inline constexpr std::uint32_t kLaneConnectionsMax = 64;  // calls beyond it wait for one
 inline constexpr std::uint64_t kLaneAnswerMs = 3'000;     // then the master is asked again on another
 inline constexpr std::uint64_t kWakeMs = 50;  // a blocked call looks up this often: interrupt, close
-inline constexpr std::uint64_t kStallMs =
-    1'000;  // a transfer without progress this long says its peer is ill
+// A transfer without progress this long is given up: its peer is ill, and the engine must not wait for it.
+inline constexpr std::uint64_t kStallMs = 1'500;
 
 }  // namespace mooncake::client

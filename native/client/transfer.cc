@@ -49,13 +49,15 @@ bool Transfer::answers_us(const wire::FrameHeader& header) const {
 }
 
 IoResult Transfer::advance(std::uint64_t wait_until_ms) {
-    progress_ms = net::monotonic_ms();
     if (state == State::kSending) {
+        progress_ms = net::monotonic_ms();
         const auto sent = socket_->try_send(unsent_);
         if (sent != IoResult::kDone) return sent;
         state = State::kReceiving;
         return IoResult::kWouldBlock;  // the answer is not here yet: poll before the next call
     }
+    // Without a wait this is called because bytes are there; a wait that ended without a frame proves none.
+    if (wait_until_ms == 0) progress_ms = net::monotonic_ms();
     return receive(wait_until_ms);
 }
 

@@ -84,8 +84,9 @@ void ClusterState::peer_failed(PeerId id, Failure failure, std::uint64_t now_ms)
         peer.probe_delay_ms = std::min(peer.probe_delay_ms * 2, kProbeDelayMaxMs);
         peer.probe_at_ms = now_ms + peer.probe_delay_ms;
     }
-    // A dial is an attempt of its own, made after whatever broke before it.
-    if (!peer.reachable || (failure != Failure::kDial && peer.failures < kPeerFailuresMax)) return;
+    // A dial is an attempt of its own, made after whatever broke before it; a stall lasted long enough.
+    const bool is_proof = failure == Failure::kDial || failure == Failure::kStalled;
+    if (!peer.reachable || (!is_proof && peer.failures < kPeerFailuresMax)) return;
     peer.reachable = false;
     peer.probe_at_ms = now_ms + peer.probe_delay_ms;
 }

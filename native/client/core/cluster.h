@@ -47,6 +47,7 @@ enum class Failure : std::uint8_t {
     kDial,      // no connection could be made
     kBroken,    // the connection ended first
     kDeadline,  // no answer in time
+    kStalled,   // no byte moved for so long that the peer counts as unreachable
     kMalformed  // an answer that cannot be
 };
 

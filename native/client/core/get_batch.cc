@@ -346,7 +346,14 @@ void GetBatch::on_read_failed(Ticket ticket, std::span<PartAnswer> answers, Fail
         return;
     }
     cluster_.peer_failed(read.peer, failure, now_ms);
-    for (std::size_t i = 0; i < read.parts.size(); ++i) settle_part(read.parts[i], answers[i]);
+    for (std::size_t i = 0; i < read.parts.size(); ++i) {
+        // What a peer that went silent or away did not give is as absent as what it is not asked for.
+        auto& status = answers[i].verdict.status;
+        if (status == wire::Status::kTransferFail && failure != Failure::kMalformed) {
+            status = wire::Status::kUnreachable;
+        }
+        settle_part(read.parts[i], answers[i]);
+    }
     --open_reads_;
     go_on(now_ms, actions);
 }
