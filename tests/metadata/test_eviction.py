@@ -313,3 +313,14 @@ def test_space_on_a_node_that_does_not_answer_is_not_waited_for(make: Make) -> N
     assert pool.machine.step(command, pool.now) == (True, [])
     assert (command.done, command.waits_for_space) == (True, False)
     assert absent(pool, node, b"old") == []
+
+
+def test_lookup_makes_a_value_the_youngest_also_after_its_lease(make: Make) -> None:
+    pool = make(lease_ttl_ms=100)
+    session = pool.open()
+    pool.mount(session, "only", 256)
+    assert pool.put(session, b"a", b"b", b"c") == [OK] * 3
+    pool.lookup(session, b"a")
+    pool.now += 101
+    pool.put_start(session, b"large", size=128)
+    assert pool.exists(session, b"a", b"b", b"c") == [OK, NOT_FOUND, OK]
