@@ -3,6 +3,8 @@
 // lane's threads must not.
 #include "master/master.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -142,12 +144,23 @@ struct Waiter {
 struct Core {
     explicit Core(const MasterOptions& options) : master(options) {}
     void stop() {
+        if (!is_ours()) return;
         master.stop();
         answers.stop();
     }
+    // False in a forked child: it has the locks but none of the threads that would be joined.
+    bool is_ours() const { return owner == ::getpid(); }
+
+    const pid_t owner = ::getpid();
     Master master;
     AnswerThread answers;
 };
+
+std::shared_ptr<Core> make_core(const MasterOptions& options) {
+    return {new Core(options), [](Core* core) {
+                if (core->is_ours()) delete core;  // else it is left alone until the child ends
+            }};
+}
 
 // Masters that the interpreter's end must stop while Python can still be called back.
 class LiveMasters {
@@ -324,7 +337,7 @@ class PyMaster {
     }
 
   public:
-    explicit PyMaster(const nb::kwargs& given) : core_(std::make_shared<Core>(to_options(given))) {
+    explicit PyMaster(const nb::kwargs& given) : core_(make_core(to_options(given))) {
         LiveMasters::get().add(core_);
     }
     ~PyMaster() {
