@@ -48,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         node = start_node(config)
     except (OSError, RuntimeError, ValueError) as error:
-        return _fail(str(error))
+        hint = f" (--data_port={config.data_port}, --host={config.host})"
+        return _fail(f"{error}{hint if 'cannot listen' in str(error) else ''}")
     try:
         serve(node, config)
     finally:

@@ -307,6 +307,57 @@ def test_a_forked_childs_handle_raises_and_leaves_the_parents_alone(store: Store
     assert store.get("k") == b"v"
 
 
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_forked_child_of_an_embedded_store_ends(closes: bool) -> None:
+    """Neither close nor the interpreter's exit may wait for threads that only the parent has."""
+    ended = run(
+        "import os, sys; from mooncake_client import Store\n"
+        "store = Store.embedded('1mb'); store.put('k', b'v')\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        f"    if {closes}: store.close()\n"
+        "    sys.exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), store.get('k'))"
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "7 b'v'\n", "")
+
+
+def test_exists_get_and_list_agree_while_two_put_the_same_keys(shared: Store, store: Store) -> None:
+    """User problem 5: one writer's value a key, the loser hears "exists", and all answers agree."""
+    keys = [f"k{index}" for index in range(50)]
+    with Store(lane=shared.lane, tenant=store.config.tenant) as other:
+        answers: dict[str, list[Any]] = {}
+        barrier = threading.Barrier(2)
+
+        def put(name: str, client: Store) -> None:
+            barrier.wait(HANG_S)
+            answers[name] = client.put_many(keys, [name.encode() * 10_000] * len(keys))
+
+        threads = [threading.Thread(target=put, args=pair) for pair in (("a", store), ("b", other))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(HANG_S)
+        for key, of_a, of_b, value in zip(
+            keys, answers["a"], answers["b"], store.get_many(keys), strict=True
+        ):
+            assert sorted((of_a, of_b)) == ["exists", "stored"]
+            assert value == (b"a" if of_a == "stored" else b"b") * 10_000, key
+        assert all(other.exists_many(keys))
+        assert sorted(other.keys()) == sorted(key.encode() for key in keys)
+
+
+def test_torch_tensors_come_back_as_torch_tensors(store: Store) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    value = torch.arange(12).to(torch.bfloat16).reshape(3, 4)
+    store.put_many(["whole", "turned"], [value, value.t()])
+    assert torch.equal(store.get_tensor("whole"), value)
+    assert torch.equal(store.get_tensor("turned"), value.t())
+    target = torch.zeros(3, 4, dtype=torch.bfloat16)
+    assert store.get_into("whole", target) == 24
+    assert torch.equal(target, value)
+
+
 def run(program: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program],

@@ -1,0 +1,129 @@
+"""Real daemons for tests that need processes to kill, stop and lose: started and ended here."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+HANG_S = 60.0  # only turns a hang into a failure
+
+MASTER = "mooncake_master.cli"
+NODE = "mooncake_client.node_daemon"
+MASTER_READY = r"serves gRPC on \S*?:(\d+), the lane on port (\d+), HTTP on port (\d+)"
+NODE_READY = r"lending (\S+) at (\S+) to the master"
+
+
+class Process:
+    """One daemon and its log. Context manager: killed at the end if it still runs."""
+
+    def __init__(self, module: str, *flags: str) -> None:
+        command = [sys.executable, "-c", f"import sys; from {module} import main; sys.exit(main())", *flags]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.pid = self._process.pid
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self._lines.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    @property
+    def log(self) -> str:
+        with self._changed:
+            return "".join(self._lines)
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """The first match in the log; fails when the process ends without one."""
+        with self._changed:
+            found = self._changed.wait_for(
+                lambda: re.search(pattern, "".join(self._lines)) or self._ended, HANG_S
+            )
+        assert isinstance(found, re.Match), f"no {pattern!r} in:\n{self.log}"
+        return found
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """SIGSTOP, and wait until every thread has stopped: until then one may still answer."""
+        self.send(signal.SIGSTOP)
+        deadline = time.monotonic() + HANG_S
+        while any(state(task) != "T" for task in Path(f"/proc/{self.pid}/task").iterdir()):
+            assert time.monotonic() < deadline, f"process {self.pid} does not stop"
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait. The exit status."""
+        self.send(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        status = self._process.wait(HANG_S)
+        self._reader.join(HANG_S)
+        return status
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def master(port: int = 0, *flags: str) -> Process:
+    return Process(
+        MASTER,
+        f"--port={port}",
+        "--lane_port=0",
+        "--metrics_port=0",
+        "--rpc_address=127.0.0.1",
+        "--metrics_host=127.0.0.1",
+        *flags,
+    )
+
+
+def node(master_address: str, *flags: str) -> Process:
+    return Process(
+        NODE,
+        f"--master_server_address={master_address}",
+        "--global_segment_size=16mb",
+        "--host=127.0.0.1",
+        *flags,
+    )
+
+
+def address_of(master: Process) -> str:
+    return f"127.0.0.1:{master.wait_for(MASTER_READY).group(1)}"
+
+
+def state(task: Path) -> str:
+    """What a thread does, as the kernel says: R runs, S waits, T is stopped. task: its folder in /proc."""
+    return (task / "stat").read_text(encoding="ascii", errors="replace").rsplit(")", 1)[1].split()[0]
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
