@@ -52,6 +52,18 @@ class Reader {
         return piece;
     }
 
+    // `count` packed values, or an empty vector and failure when there are fewer or more than max are
+    // claimed.
+    template <class T>
+    std::vector<T> array(std::size_t count, std::size_t max) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        if (count > max) ok_ = false;
+        const Bytes piece = bytes(ok_ ? count * sizeof(T) : 0);
+        std::vector<T> values(piece.size() / sizeof(T));
+        if (!values.empty()) std::memcpy(values.data(), piece.data(), piece.size());
+        return values;
+    }
+
     // A u16 length and that many bytes, at most max of them.
     std::string_view text16(std::size_t max) {
         const auto length = get<std::uint16_t>();
@@ -82,6 +94,11 @@ class Writer {
         buffer_.insert(buffer_.end(), from, from + sizeof(T));
     }
     void bytes(Bytes piece) { buffer_.insert(buffer_.end(), piece.begin(), piece.end()); }
+    template <class T>
+    void array(std::span<const T> values) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        bytes({reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()});
+    }
     void text16(std::string_view text) {
         put(static_cast<std::uint16_t>(text.size()));
         bytes(as_bytes(text));

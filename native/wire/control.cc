@@ -4,26 +4,12 @@ namespace mooncake::wire {
 
 namespace {
 
-template <class T>
-std::vector<T> counted(Reader& reader, std::size_t count, std::size_t max) {
-    if (count > max) reader.fail();
-    const Bytes bytes = reader.bytes(reader.ok() ? count * sizeof(T) : 0);
-    std::vector<T> values(bytes.size() / sizeof(T));
-    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-}
-
-template <class T>
-void put_all(std::span<const T> values, Writer& writer) {
-    writer.bytes({reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()});
-}
-
 // u64 number, u32 count, u32 zero, u64 ids: the shape that retire, its answer and the report's answer share.
 void encode_numbered_ids(std::uint64_t number, std::span<const std::uint64_t> ids, Writer& writer) {
     writer.put(number);
     writer.put(static_cast<std::uint32_t>(ids.size()));
     writer.put(std::uint32_t{0});
-    put_all(ids, writer);
+    writer.array(ids);
 }
 
 struct NumberedIds {
@@ -37,7 +23,7 @@ std::optional<NumberedIds> parse_numbered_ids(Bytes body) {
     message.number = reader.get<std::uint64_t>();
     const auto count = reader.get<std::uint32_t>();
     reader.get<std::uint32_t>();
-    message.ids = counted<std::uint64_t>(reader, count, kReplicaIdsMax);
+    message.ids = reader.array<std::uint64_t>(count, kReplicaIdsMax);
     if (!reader.finished()) return std::nullopt;
     return message;
 }
@@ -71,8 +57,8 @@ void encode_report(const Prefix& prefix, std::uint64_t last_command_id,
     writer.put(last_command_id);
     writer.put(static_cast<std::uint32_t>(segments.size()));
     writer.put(static_cast<std::uint32_t>(freed.size()));
-    put_all(segments, writer);
-    put_all(freed, writer);
+    writer.array(segments);
+    writer.array(freed);
 }
 
 std::optional<Report> parse_report(Bytes body) {
@@ -82,8 +68,8 @@ std::optional<Report> parse_report(Bytes body) {
     message.last_command_id = reader.get<std::uint64_t>();
     const auto segments = reader.get<std::uint32_t>();
     const auto freed = reader.get<std::uint32_t>();
-    message.segments = counted<SegmentReport>(reader, segments, kSegmentsAMountMax);
-    message.freed = counted<ReplicaId>(reader, freed, kReplicaIdsMax);
+    message.segments = reader.array<SegmentReport>(segments, kSegmentsAMountMax);
+    message.freed = reader.array<ReplicaId>(freed, kReplicaIdsMax);
     if (!reader.finished()) return std::nullopt;
     return message;
 }

@@ -7,19 +7,10 @@ namespace mooncake::wire {
 namespace {
 
 template <class T>
-std::vector<T> records(Reader& reader, std::size_t count, std::size_t max) {
-    if (count > max) reader.fail();
-    const Bytes bytes = reader.bytes(reader.ok() ? count * sizeof(T) : 0);
-    std::vector<T> values(bytes.size() / sizeof(T));
-    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-}
-
-template <class T>
 void put_records(std::uint32_t flags, std::span<const T> values, Writer& writer) {
     writer.put(static_cast<std::uint32_t>(values.size()));
     writer.put(flags);
-    writer.bytes({reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()});
+    writer.array(values);
 }
 
 }  // namespace
@@ -33,7 +24,7 @@ std::optional<Read> parse_read(Bytes body) {
     Read message;
     const auto count = reader.get<std::uint32_t>();
     message.flags = reader.get<std::uint32_t>();
-    message.items = records<ReadItem>(reader, count, kBatchKeysMax);
+    message.items = reader.array<ReadItem>(count, kBatchKeysMax);
     if (!reader.finished()) return std::nullopt;
     return message;
 }
@@ -49,7 +40,7 @@ std::optional<ReadReply> parse_read_reply(Bytes body) {
     ReadReply reply;
     const auto count = reader.get<std::uint32_t>();
     reader.get<std::uint32_t>();
-    reply.pieces = records<Piece>(reader, count, kBatchKeysMax);
+    reply.pieces = reader.array<Piece>(count, kBatchKeysMax);
     for (const auto& piece : reply.pieces) {
         if (piece.length > kChunkBytesMax || piece.metadata_bytes > kUserMetadataBytesMax)
             return std::nullopt;
@@ -70,7 +61,7 @@ std::optional<Write> parse_write(Bytes body) {
     Write message;
     const auto count = reader.get<std::uint32_t>();
     reader.get<std::uint32_t>();
-    message.items = records<WriteItem>(reader, count, kBatchKeysMax);
+    message.items = reader.array<WriteItem>(count, kBatchKeysMax);
     for (const auto& item : message.items) {
         if (item.length > kValueBytesMax || item.header_bytes > kValueHeaderBytesMax) return std::nullopt;
         message.payload_bytes += item.length;

@@ -11,19 +11,6 @@ std::uint32_t bounded_count(Reader& reader, std::size_t max) {
     return reader.ok() ? count : 0;
 }
 
-template <class T>
-std::vector<T> array(Reader& reader, std::size_t count) {
-    const Bytes bytes = reader.bytes(count * sizeof(T));
-    std::vector<T> values(bytes.size() / sizeof(T));
-    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-}
-
-template <class T>
-void put_array(std::span<const T> values, Writer& writer) {
-    writer.bytes({reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()});
-}
-
 void encode_description(const SegmentDescription& segment, Writer& writer) {
     writer.put(segment.tier);
     writer.put(static_cast<std::uint8_t>(segment.endpoints.size()));
@@ -55,7 +42,7 @@ void encode_prefix(const Prefix& prefix, std::span<const SegmentId> avoid, Write
     Prefix counted = prefix;
     counted.avoid_count = static_cast<std::uint32_t>(avoid.size());
     writer.put(counted);
-    put_array(avoid, writer);
+    writer.array(avoid);
 }
 
 Request parse_prefix(Reader& reader) {
@@ -156,15 +143,15 @@ std::optional<std::vector<MountAnswer>> parse_mount_reply(Bytes body) {
 void encode_segment_ids(const Prefix& prefix, std::span<const SegmentId> ids, Writer& writer) {
     encode_prefix(prefix, {}, writer);
     writer.put(static_cast<std::uint32_t>(ids.size()));
-    put_array(ids, writer);
+    writer.array(ids);
 }
 
 std::optional<SegmentIds> parse_segment_ids(Bytes body) {
     Reader reader(body);
     SegmentIds message;
     message.request = parse_prefix(reader);
-    const auto count = bounded_count(reader, kBatchKeysMax);
-    message.ids = array<SegmentId>(reader, count);
+    const auto count = reader.get<std::uint32_t>();
+    message.ids = reader.array<SegmentId>(count, kBatchKeysMax);
     if (!reader.finished()) return std::nullopt;
     return message;
 }
@@ -218,13 +205,13 @@ std::optional<KeysRequest> parse_keys_request(Bytes body) {
 
 void encode_statuses(std::span<const Status> statuses, Writer& writer) {
     writer.put(static_cast<std::uint32_t>(statuses.size()));
-    put_array(statuses, writer);
+    writer.array(statuses);
 }
 
 std::optional<std::vector<Status>> parse_statuses(Bytes body) {
     Reader reader(body);
-    const auto count = bounded_count(reader, kBatchKeysMax);
-    auto statuses = array<Status>(reader, count);
+    const auto count = reader.get<std::uint32_t>();
+    auto statuses = reader.array<Status>(count, kBatchKeysMax);
     if (!reader.finished()) return std::nullopt;
     return statuses;
 }
@@ -238,8 +225,8 @@ void encode_put_start(const Prefix& prefix, std::span<const SegmentId> avoid, Pu
     writer.put(options);
     for (const auto name : preferred) writer.text16(name);
     encode_keys(keys, writer);
-    put_array(sizes, writer);
-    put_array(parents, writer);
+    writer.array(sizes);
+    writer.array(parents);
 }
 
 std::optional<PutStart> parse_put_start(Bytes body) {
@@ -263,18 +250,18 @@ void encode_put_end(const Prefix& prefix, std::span<const PutEndItem> items,
     encode_prefix(prefix, {}, writer);
     writer.put(static_cast<std::uint32_t>(items.size()));
     writer.put(static_cast<std::uint32_t>(results.size()));
-    put_array(items, writer);
-    put_array(results, writer);
+    writer.array(items);
+    writer.array(results);
 }
 
 std::optional<PutEnd> parse_put_end(Bytes body) {
     Reader reader(body);
     PutEnd message;
     message.request = parse_prefix(reader);
-    const auto items = bounded_count(reader, kBatchKeysMax);
-    const auto results = bounded_count(reader, kBatchKeysMax * kReplicasMax);
-    message.items = array<PutEndItem>(reader, items);
-    message.results = array<ReplicaResult>(reader, results);
+    const auto items = reader.get<std::uint32_t>();
+    const auto results = reader.get<std::uint32_t>();
+    message.items = reader.array<PutEndItem>(items, kBatchKeysMax);
+    message.results = reader.array<ReplicaResult>(results, kBatchKeysMax * kReplicasMax);
     if (!reader.finished()) return std::nullopt;
     std::uint64_t owned = 0;
     for (const auto& item : message.items) owned += item.result_count;
