@@ -207,8 +207,12 @@ def encode_put_start(
     soft_pin_ms: int = 0,
     ttl_ms: int = 0,
     avoid: Sequence[int] = ...,
+    request_flags: int = 0,
 ) -> bytes:
-    """flags: 1 hard pin, 2 soft pin, 4 upsert, 8 prefer segments on the session's host."""
+    """flags: 1 hard pin, 2 soft pin, 4 upsert, 8 prefer segments on the session's host.
+
+    request_flags: 4 = `avoid` steers placement only.
+    """
 
 def parse_put_start(body: bytes) -> PutStart: ...
 def encode_put_start_reply(items: Sequence[tuple[int, int, Sequence[tuple[int, int]]]]) -> bytes: ...

@@ -135,7 +135,7 @@ std::vector<GrantTuple> parse_put_start_reply(const nb::bytes& body) {
 nb::bytes encode_put_start(std::uint64_t session, std::uint64_t sequence, const std::vector<nb::bytes>& keys,
                            const Ids& sizes, const Ids& parents, unsigned replica_count, unsigned flags,
                            const std::vector<std::string>& preferred, std::uint32_t soft_pin_ms,
-                           std::uint64_t ttl_ms, const Ids& avoid) {
+                           std::uint64_t ttl_ms, const Ids& avoid, std::uint32_t request_flags) {
     if (sizes.size() != keys.size() || (!parents.empty() && parents.size() != keys.size())) {
         throw nb::value_error("put_start takes one size, and one parent digest or none at all, a key");
     }
@@ -151,7 +151,7 @@ nb::bytes encode_put_start(std::uint64_t session, std::uint64_t sequence, const 
     options.soft_pin_ms = soft_pin_ms;
     options.ttl_ms = ttl_ms;
     return written([&](wire::Writer& writer) {
-        wire::encode_put_start({session, sequence, 0, 0},
+        wire::encode_put_start({session, sequence, request_flags, 0},
                                checked_ids("avoided segments", avoid, wire::kAvoidMax), options, names,
                                to_keys(keys), sizes, parents.empty() ? no_parents : parents, writer);
     });
@@ -296,7 +296,7 @@ void bind_wire_object_messages(nb::module_& module) {
     module.def("encode_put_start", &encode_put_start, "session"_a, "sequence"_a, "keys"_a, "sizes"_a,
                "parents"_a = Ids{}, "replica_count"_a = 1, "flags"_a = 0,
                "preferred"_a = std::vector<std::string>{}, "soft_pin_ms"_a = 0, "ttl_ms"_a = 0,
-               "avoid"_a = Ids{});
+               "avoid"_a = Ids{}, "request_flags"_a = 0);
     module.def("parse_put_start", &parse_put_start, "body"_a);
     module.def("encode_put_start_reply", &encode_put_start_reply, "items"_a);
     module.def("parse_put_start_reply", &parse_put_start_reply, "body"_a);

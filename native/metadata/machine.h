@@ -98,7 +98,7 @@ class Machine {
     enum class PutOutcome : std::uint8_t { kAnswered, kWaits, kAgain };
     PutOutcome start_put(State& command, Session& session, WaitingKey& waiting, std::size_t& budget,
                          Effects& effects);
-    wire::Status may_put(const wire::PutStart& request, std::uint64_t size, Ref& ref, Effects& effects);
+    wire::Status may_put(State& command, std::uint64_t size, Ref& ref, Effects& effects);
     void grant(State& command, Session& session, const WaitingKey& key, Ref ref,
                std::span<const SegmentIndex> chosen, Effects& effects);
     void finish_put_start(State& command);

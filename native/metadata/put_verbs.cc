@@ -93,7 +93,7 @@ Machine::PutOutcome Machine::start_put(State& command, Session& session, Waiting
                   ? table_.find(table_.hash(session.tenant, waiting.key), session.tenant, waiting.key)
                   : 0;
     if (!wire::is_valid_key(waiting.key)) return answer(wire::Status::kInvalidKey);
-    const wire::Status allowed = may_put(request, size, ref, effects);
+    const wire::Status allowed = may_put(command, size, ref, effects);
     if (!wire::ok(allowed)) {
         if (allowed == wire::Status::kNoSpace) ++counters_.allocation_failures;
         return answer(allowed);
@@ -119,10 +119,13 @@ Machine::PutOutcome Machine::start_put(State& command, Session& session, Waiting
     return PutOutcome::kAnswered;
 }
 
-// Whether a new value of the key may begin at all. An unfinished put that nobody will finish gives way; with
-// it may go the record, and then ref is 0.
-wire::Status Machine::may_put(const wire::PutStart& request, std::uint64_t size, Ref& ref, Effects& effects) {
-    const wire::PutOptions& options = request.options;
+// Whether a new value of the key may begin at all. A value that this client cannot reach counts as absent: a
+// new one takes its place. An unfinished put that nobody will finish gives way; with it may go the record,
+// and then ref is 0.
+wire::Status Machine::may_put(State& command, std::uint64_t size, Ref& ref, Effects& effects) {
+    const wire::PutOptions& options = std::get<wire::PutStart>(command.message).options;
+    const bool replaces = (options.flags & wire::kPutUpsert) != 0;
+    const bool placement_only = (command.prefix.flags & wire::kAvoidForPlacement) != 0;
     if (options.replica_count == 0 || options.replica_count > wire::kReplicasMax) {
         return wire::Status::kInvalidParams;
     }
@@ -130,7 +133,7 @@ wire::Status Machine::may_put(const wire::PutStart& request, std::uint64_t size,
     if (ref != 0 && !freshen(ref, effects)) ref = 0;
     if (ref != 0) {
         const Object& object = table_.object(ref);
-        if (object.is_visible() && (options.flags & wire::kPutUpsert) == 0) {
+        if (object.is_visible() && !replaces && (placement_only || is_reachable(object, command.avoid))) {
             return wire::Status::kObjectAlreadyExists;
         }
         if (object.has(kHasPut)) {

@@ -33,7 +33,9 @@ struct Prefix {
 static_assert(sizeof(Prefix) == 24);
 
 enum RequestFlags : std::uint32_t {
-    kRemoveForce = 1,        // remove: also while a lease is held
+    kAvoidForPlacement =
+        4,             // put_start: `avoid` steers placement only; a value there is present all the same
+    kRemoveForce = 1,  // remove: also while a lease is held
     kExistsWithoutHold = 2,  // exists, match_prefix: neither touch recency nor hold (operators' questions)
 };
 

@@ -69,6 +69,10 @@ def test_a_lost_node_costs_misses_and_no_refused_put(number: signal.Signals) -> 
             others = [f"new {key}" for key in KEYS]
             assert store.put_many(others, VALUES) == ["stored"] * len(KEYS)
             assert store.get_many(others) == VALUES
+            lost_keys = [key for key, answer in zip(KEYS, first, strict=True) if answer is None]
+            again = [value for value, answer in zip(VALUES, first, strict=True) if answer is None]
+            assert store.put_many(lost_keys, again) == ["stored"] * len(again)  # not "exists", then a miss
+            assert store.get_many(lost_keys) == again
             if number == signal.SIGSTOP:
                 lost.send_signal(signal.SIGCONT)
                 while store.get_many(KEYS) != VALUES:  # the node is found again by itself

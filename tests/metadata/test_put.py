@@ -27,6 +27,8 @@ from metadata.harness import (
 
 from mooncake_store import _core
 
+PLACEMENT_ONLY = 4  # proto/FRAMES.md, flags of the prefix
+
 
 def test_put_is_visible_at_its_end_and_not_before(pool: Harness) -> None:
     node = pool.open()
@@ -356,3 +358,19 @@ def test_empty_value_costs_one_line(pool: Harness) -> None:
     assert pool.put(node, b"k", size=0) == [OK]
     assert pool.charged(node) == [64]
     assert pool.lookup(node, b"k")[0][2] == 0
+
+
+def test_a_value_out_of_the_clients_reach_gives_way_to_a_put(pool: Harness) -> None:
+    node = pool.open()
+    dead = pool.mount(node, "dead", 1_024)
+    assert pool.put(node, b"k") == [OK]
+    [old] = pool.lookup(node, b"k")
+    alive = pool.mount(node, "alive", 1_024, endpoints=["tcp://10.0.0.2:1"])
+    assert pool.put_start(node, b"k")[0].status == ALREADY_EXISTS
+    assert pool.put_start(node, b"k", avoid=[alive])[0].status == ALREADY_EXISTS
+    assert pool.put_start(node, b"k", avoid=[dead], request_flags=PLACEMENT_ONLY)[0].status == ALREADY_EXISTS
+    [grant] = pool.put_start(node, b"k", avoid=[dead])
+    assert (grant.status, [segment for _, segment in grant.places]) == (OK, [alive])
+    assert pool.lookup(node, b"k")[0][1] == old[1]
+    assert pool.put_end(node, grant.written) == [OK]
+    assert pool.lookup(node, b"k")[0][1] == grant.put_id > old[1]

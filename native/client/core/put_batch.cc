@@ -130,7 +130,10 @@ void PutBatch::ask_put_start(Actions& actions) {
     cluster_.avoid(avoided);
     const std::vector<std::string_view> preferred(options_.preferred.begin(), options_.preferred.end());
     auto writer = begin_ask(wire::Verb::kPutStart, true);
-    wire::encode_put_start(prefix(), avoided, options_.placement, preferred, keys, sizes, parents, writer);
+    wire::Prefix flagged = prefix();
+    // A segment without a range for this value is reached well enough: what lies there is not to be replaced.
+    if (!excluded_.empty()) flagged.flags |= wire::kAvoidForPlacement;
+    wire::encode_put_start(flagged, avoided, options_.placement, preferred, keys, sizes, parents, writer);
     end_ask(actions);
 }
 
