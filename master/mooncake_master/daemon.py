@@ -18,7 +18,7 @@ from aiohttp import web
 
 from mooncake_master.config import MasterConfig
 from mooncake_master.door import Door
-from mooncake_master.http import AdminHttp
+from mooncake_master.http import AdminHttp, is_our_fault
 from mooncake_master.metrics import MetricsPage
 from mooncake_master.native import start_native
 from mooncake_master.servicer import MasterServicer
@@ -33,6 +33,9 @@ log = logging.getLogger("mooncake_store.master")
 
 GRPC_GRACE_S: Final = 0.5
 HTTP_GRACE_S: Final = 0.5
+HTTP_IDLE_S: Final = 15.0
+"""An HTTP connection that asks nothing, or not a whole request, for so long is closed (Prometheus' usual
+interval: its connections stay)."""
 SUMMARY_INTERVAL_S: Final = 10.0
 MESSAGE_BYTES_MAX: Final = 32 << 20
 """Largest gRPC message: 16,384 keys of 1,024 bytes, and what goes with them."""
@@ -109,7 +112,13 @@ class Daemon:
     async def _start_http(self, native: _core.Master, door: Door) -> None:
         metrics = MetricsPage(native, identity=lambda: {"epoch": str(native.epoch)})
         admin = AdminHttp(door, metrics, describe=lambda: self._description(native))
-        runner = web.AppRunner(admin.application(), access_log=None, shutdown_timeout=HTTP_GRACE_S)
+        logging.getLogger("aiohttp.server").addFilter(is_our_fault)
+        runner = web.AppRunner(
+            admin.application(),
+            access_log=None,
+            shutdown_timeout=HTTP_GRACE_S,
+            keepalive_timeout=HTTP_IDLE_S,
+        )
         self._http = runner
         await runner.setup()
         listen = Endpoint(self.config.metrics_host, self.config.metrics_port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -114,6 +115,31 @@ def test_metrics_count_what_happened(daemon: Daemon, stored: LaneDoor) -> None:
     stored.exists([b"key-1"])
     assert metric(get(daemon, "/metrics")[1], "master_exist_key_requests_total") == before + 1
     assert "keys 2" in get(daemon, "/metrics/summary")[1]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"\x80\x04\x95pickle", b"GET / HTTP/9.9\r\n\r\n", b"\x00" * 70_000, b"GET /" + b"a" * 70_000],
+)
+def test_bytes_that_are_no_request_end_the_connection_and_log_nothing(
+    daemon: Daemon, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    address = ("127.0.0.1", daemon.http_port)
+    with socket.create_connection(address, timeout=HANG_S) as peer, contextlib.suppress(ConnectionError):
+        peer.sendall(sent + b"\r\n\r\n")
+        while peer.recv(65536):
+            pass
+    assert caplog.records == []
+    assert get(daemon, "/health")[0] == 200
+
+
+def test_a_request_that_never_gets_whole_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooncake_master.daemon.HTTP_IDLE_S", 0.1)
+    with RunningMaster() as daemon:
+        for sent in (b"", b"GET /health HT"):
+            with socket.create_connection(("127.0.0.1", daemon.http_port), timeout=HANG_S) as peer:
+                peer.sendall(sent)
+                assert peer.recv(1) == b""
 
 
 def test_discover_names_the_lane_and_the_version(daemon: Daemon) -> None:
