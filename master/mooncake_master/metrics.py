@@ -66,26 +66,88 @@ HELP: Final = {
     "active_session_count": "Sessions that are alive",
     "allocated_bytes": "Bytes charged to segments: live, unfinished and retiring replicas",
     "allocation_failures_total": "Puts refused because no segment had room",
-    "attempted_evictions_total": "Rounds of eviction",
+    "attempted_evictions_total": (
+        "Rounds of eviction, begun at the watermark, for a put without room or for a limit"
+    ),
+    "busy_answers_total": "Calls answered Busy because parked_calls_max or parked_bytes_max was reached",
     "clock_dropped_ms": "Time the bounded clock did not count, because this process had not run",
+    "confirm_wait_timeouts_total": (
+        "Removes answered before their node confirmed: remove_confirm_timeout_ms passed"
+    ),
+    "connected_sessions_count": "Sessions with an open control connection",
     "discarded_puts_total": "Unfinished puts that another put replaced after put_start_discard_timeout",
+    "dram_capacity_bytes": "Capacity of all mounted segments of memory",
     "dram_retiring_bytes": "Bytes of memory told to go and not yet reported free",
-    "evicted_bytes_total": "Bytes of evicted objects",
-    "evicted_keys_total": "Objects evicted",
+    "dram_used_bytes": "Bytes of memory charged to live and unfinished replicas",
+    "epoch": "Number of this master's reign",
+    "evicted_bytes_total": "Bytes that were charged for the objects evicted",
+    "evicted_keys_total": "Objects evicted, for want of room or at a limit",
+    "evicted_leased_keys_total": (
+        "Objects evicted although a lookup or exists had asked to keep them: the pool is too small"
+    ),
+    "evicted_soft_pinned_keys_total": "Soft-pinned objects evicted, for nothing else was left",
+    "expelled_segment_count": "Segments that left the pool and whose replicas are still being dropped",
+    "expired_keys_total": "Objects that ended because their ttl_ms passed",
+    "freed_replicas_total": "Replicas whose node reported their range free",
+    "hard_pin_key_count": "Objects that are never evicted",
     "key_count": "Objects in the index",
+    "lane_busy_answers_total": (
+        "Frames on the lane answered Busy because their connection had too many under way"
+    ),
+    "lane_connections_count": "Connections that are open on the lane",
+    "lane_connections_total": "Connections that the lane accepted",
+    "lane_frames_total": "Frames that arrived on the lane",
     "lane_malformed_total": "Frames that did not parse",
+    "lane_role_refusals_total": (
+        "First frames and requests refused because their role may not use the lane, or not that verb"
+    ),
     "lane_version_refusals_total": "Connections refused for a protocol version that does not meet ours",
     "lookup_hit_bytes_total": "Bytes of values that lookups found",
     "lookup_hits_total": "Keys that lookups found",
+    "lookup_misses_not_found_total": "Keys that lookups did not find: never put, or gone",
+    "lookup_misses_not_ready_total": "Keys that lookups missed because their put had not ended",
+    "lookup_misses_unreachable_total": (
+        "Keys that lookups missed because the asking client cannot reach their segments"
+    ),
     "lost_keys_total": "Objects whose last copy went with its node",
+    "max_keys": "The limit of master_key_count; at it the master evicts",
+    "max_metadata_bytes": "The limit of master_metadata_bytes; at it the master evicts",
     "metadata_bytes": "Memory of the index; bounded by max_metadata_bytes",
+    "orphaned_puts_total": "Unfinished puts revoked because their client went",
+    "parked_bytes": "Bytes of the requests that wait for space or for a node's confirmation now",
+    "parked_calls_count": "Calls that wait for space or for a node's confirmation now",
+    "parked_calls_total": "Calls that had to wait for space or for a node's confirmation",
     "partial_allocations_total": "Puts that got fewer copies than they asked for",
+    "reaped_puts_total": "Unfinished puts given up after put_start_release_timeout",
+    "removed_keys_total": "Objects that were removed",
+    "repeats_attached_total": "Repeated requests that joined the first one, which was still waiting",
+    "replayed_requests_total": "Repeated requests answered with the first one's answer",
+    "retire_commands_total": "Commands to end replicas that were sent to nodes, repetitions included",
     "retire_queue_count": "Replicas told to go that their node has not confirmed",
+    "retire_refusals_total": "Commands to end replicas that a node refused; its connection is closed",
+    "retiring_replica_count": "Replicas told to go whose range is not yet reported free",
+    "segment_count": "Segments that are mounted",
+    "segments_expelled_total": (
+        "Segments dropped because their node was not heard for client_ttl, or another took its endpoint"
+    ),
+    "segments_mounted_total": "Segments that joined the pool",
+    "sessions_expired_total": "Sessions ended because they were not heard for client_ttl",
+    "sessions_opened_total": "Sessions that clients and nodes opened",
+    "settled_id": "Highest id at and below which no put is unfinished",
     "soft_pin_key_count": "Objects that are soft-pinned",
+    "space_wait_timeouts_total": "Puts that waited for space and did not get it within alloc_wait_ms",
+    "stalled_nodes_total": "Nodes disconnected because they left a command to end replicas unanswered",
     "successful_evictions_total": "Rounds of eviction that freed something",
+    "superseded_keys_total": "Values that a newer put of their key replaced",
+    "tenant_count": "Tenants that the master knows",
     "total_capacity_bytes": "Capacity of all mounted segments",
+    "ttl_key_count": "Objects that end by themselves",
     "unfinished_put_count": "Puts that are started and not ended",
+    "unreachable_reports_total": "Segments that clients reported as unreachable",
+    "value_bytes": "Bytes of the values in the index, each counted once",
+    "waits_for_space_total": "Keys of puts that waited for space that was being freed",
 }
+"""What each native number means. tests/master/test_metrics.py fails where one is missing."""
 
 
 class Numbers(Protocol):
@@ -140,7 +202,7 @@ class _NativeCollector(Collector):
         stats = self._master.stats()
         yield from _verb_counters(stats)
         for name, value in stats.items():
-            yield _family(NAMES.get(name, f"master_{name}"), _help(name), value)
+            yield _family(NAMES.get(name, f"master_{name}"), HELP.get(name, name), value)
         yield _latencies(self._master.request_histograms())
         yield from _segment_gauges(self.segments)
         labels = {"version": __version__, **self._identity()}
@@ -161,11 +223,6 @@ def _family(name: str, text: str, value: float) -> Metric:
     if name.endswith("_total"):
         return CounterMetricFamily(name.removesuffix("_total"), text, value=value)
     return GaugeMetricFamily(name, text, value=value)
-
-
-def _help(native_name: str) -> str:
-    words = native_name.removesuffix("_total").replace("_", " ")
-    return HELP.get(native_name) or words[0].upper() + words[1:]
 
 
 def _latencies(histograms: Mapping[str, tuple[int, int, int, tuple[int, ...]]]) -> Metric:
