@@ -719,7 +719,7 @@ class Node:
     def start(self) -> None:
         """Reserve the memory, listen, and begin to look for the master without waiting for it.
 
-        Raises RuntimeError naming sizes (memory) or host and port (a port that is taken).
+        Raises RuntimeError naming sizes (memory), OSError naming host and port (a port that is taken).
         """
 
     def stop(self) -> None:

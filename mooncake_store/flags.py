@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 from mooncake_store._version import __version__
 from mooncake_store.endpoints import PORT_MAX, Endpoint, parse_endpoints, parse_host, parse_port
 from mooncake_store.errors import InvalidArgument
+from mooncake_store.pipes import quiet_broken_pipe
 from mooncake_store.units import format_duration, format_size, parse_duration_ms, parse_size
 
 CONFIG_FILE_BYTES_MAX = 1 << 20
@@ -331,7 +332,8 @@ class FlagTable(Generic[ConfigT]):
         arguments = sys.argv[1:] if argv is None else argv
         names = [argument.lstrip("-") for argument in arguments if argument.startswith("-")]
         if any(name in _HELP for name in names):
-            print(self.help_text())
+            with quiet_broken_pipe():
+                print(self.help_text())
             raise SystemExit(0)
         if "version" in names:
             print(f"{self.program} {__version__}")
@@ -403,7 +405,8 @@ class FlagTable(Generic[ConfigT]):
             return row
         shown = name if len(name) <= 64 else name[:64] + "..."
         near = difflib.get_close_matches(name[:64], self._by_name, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; --help lists all"
+        dashes = prefix if prefix == "--" else ""
+        hint = f"; did you mean {dashes}{near[0]}?" if near else "; --help lists all"
         raise InvalidArgument(f"{prefix}{shown} is unknown{hint}")
 
 

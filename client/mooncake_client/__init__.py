@@ -11,8 +11,51 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mooncake_client.records import ObjectInfo, Registration, SegmentUse
     from mooncake_client.store import Store
+    from mooncake_store.errors import (
+        BufferTooSmall,
+        Busy,
+        ChecksumMismatch,
+        ClosedError,
+        DeadlineExceeded,
+        InvalidArgument,
+        NoSpace,
+        NotReady,
+        ObjectNotFound,
+        Refused,
+        StaleGrant,
+        StoreError,
+        Unavailable,
+        ValueTooLarge,
+    )
 
-__all__ = ["ObjectInfo", "Registration", "SegmentUse", "Store"]
+__all__ = [
+    "BufferTooSmall",
+    "Busy",
+    "ChecksumMismatch",
+    "ClosedError",
+    "DeadlineExceeded",
+    "InvalidArgument",
+    "NoSpace",
+    "NotReady",
+    "ObjectInfo",
+    "ObjectNotFound",
+    "Refused",
+    "Registration",
+    "SegmentUse",
+    "StaleGrant",
+    "Store",
+    "StoreError",
+    "Unavailable",
+    "ValueTooLarge",
+]
+
+_HOMES = {
+    "ObjectInfo": "mooncake_client.records",
+    "Registration": "mooncake_client.records",
+    "SegmentUse": "mooncake_client.records",
+    "Store": "mooncake_client.store",
+}
+"""Where a name lives; the others are errors."""
 
 
 def __getattr__(name: str) -> Any:
@@ -20,9 +63,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(
-        import_module("mooncake_client.store" if name == "Store" else "mooncake_client.records"), name
-    )
+    return getattr(import_module(_HOMES.get(name, "mooncake_store.errors")), name)
 
 
 def __dir__() -> list[str]:

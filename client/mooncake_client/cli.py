@@ -11,7 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from mooncake_store._version import __version__
 from mooncake_store.errors import StoreError
+from mooncake_store.pipes import quiet_broken_pipe
 from mooncake_store.units import format_size
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"mooncake: {error.name} is missing: pip install 'mooncake-store[cli]'", file=sys.stderr)
         return 1
     try:
-        app(args=None if argv is None else list(argv), prog_name="mooncake")
+        with quiet_broken_pipe():
+            app(args=None if argv is None else list(argv), prog_name="mooncake")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     except (StoreError, OSError) as error:
@@ -54,12 +57,20 @@ def application() -> "typer.Typer":
     )
     connected: dict[str, str] = {}
 
+    def print_version(asked: bool) -> None:
+        if asked:
+            print(f"mooncake {__version__}")
+            raise typer.Exit
+
     @app.callback()
     def connection(
         master: Annotated[
             str, typer.Option(envvar=MASTER_VARIABLE, help="host:port of the master, or several by comma.")
         ] = "127.0.0.1:50001",
         tenant: Annotated[str, typer.Option(help="Namespace of the keys.")] = "default",
+        version: Annotated[
+            bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)
+        ] = False,
     ) -> None:
         connected.update(master=master, tenant=tenant)
 

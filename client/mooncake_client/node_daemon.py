@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from mooncake_client.node_config import NODE_FLAGS, NodeConfig
 from mooncake_store import _core
-from mooncake_store.endpoints import is_wildcard
+from mooncake_store.endpoints import Endpoint, is_wildcard
+from mooncake_store.ports import cannot_listen
 
 log = logging.getLogger("mooncake_store.node")
 
@@ -47,9 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         node = start_node(config)
-    except (OSError, RuntimeError, ValueError) as error:
-        hint = f" (--data_port={config.data_port}, --host={config.host})"
-        return _fail(f"{error}{hint if 'cannot listen' in str(error) else ''}")
+    except OSError as error:
+        return _fail(str(cannot_listen(Endpoint(config.host, config.data_port), "--data_port", error)))
+    except (RuntimeError, ValueError) as error:
+        return _fail(str(error))
     try:
         serve(node, config)
     finally:

@@ -119,8 +119,16 @@ class MasterConfig:
     put_start_discard_timeout_ms: int = setting(
         Kind.DURATION,
         30_000,
-        "A put that was started and not ended after this long is given up.",
+        "A put that was started and not ended after this long gives way to another client's.",
         flag="put_start_discard_timeout_sec",
+        unit="s",
+        minimum=1_000,
+    )
+    put_start_release_timeout_ms: int = setting(
+        Kind.DURATION,
+        600_000,
+        "A put that was started and not ended after this long is given up, and its space returns.",
+        flag="put_start_release_timeout_sec",
         unit="s",
         minimum=1_000,
     )
@@ -188,6 +196,11 @@ class MasterConfig:
             raise InvalidArgument(
                 f"max_kv_soft_pin_ttl ({self.max_kv_soft_pin_ttl_ms} ms) is less than "
                 f"default_kv_soft_pin_ttl ({self.default_kv_soft_pin_ttl_ms} ms)"
+            )
+        if self.put_start_release_timeout_ms < self.put_start_discard_timeout_ms:
+            raise InvalidArgument(
+                f"put_start_release_timeout_sec ({self.put_start_release_timeout_ms} ms) is less than "
+                f"put_start_discard_timeout_sec ({self.put_start_discard_timeout_ms} ms)"
             )
         fixed = {"--rpc_port" if self.rpc_port else "--port": self.grpc_port, "--lane_port": self.lane_port}
         fixed["--metrics_port"] = self.metrics_port
@@ -259,9 +272,6 @@ KNOWN_FLAGS = (
     *unmeaning(Kind.INT, 0, "rpc_thread_num", note="--lane_threads sets the threads of the lane"),
     *unmeaning(Kind.INT, 0, "rpc_conn_timeout_seconds", note="idle connections are bounded by client_ttl"),
     *unmeaning(Kind.BOOL, True, "rpc_enable_tcp_no_delay", note="TCP_NODELAY is always on"),
-    *unmeaning(
-        Kind.INT, 600, "put_start_release_timeout_sec", note="the node frees a range when its receive ends"
-    ),
     *unmeaning(Kind.TEXT, "offset", "memory_allocator", note="there is one allocator"),
     *unmeaning(Kind.BOOL, False, "enable_http_metadata_server", note=_NO_METADATA_SERVER),
     *unmeaning(Kind.TEXT, "0.0.0.0", "http_metadata_server_host", note=_NO_METADATA_SERVER),

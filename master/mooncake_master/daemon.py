@@ -6,9 +6,7 @@ Owns lifetimes and listening ports. A failure to start is one line, a StoreError
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 import signal
 import socket
 from typing import Any, Final
@@ -25,8 +23,7 @@ from mooncake_master.servicer import MasterServicer
 from mooncake_store import _core
 from mooncake_store._version import __version__
 from mooncake_store.endpoints import Endpoint
-from mooncake_store.errors import StoreError
-from mooncake_store.status import Status
+from mooncake_store.ports import cannot_listen
 from mooncake_store.v1 import master_pb2_grpc as pb_grpc
 
 log = logging.getLogger("mooncake_store.master")
@@ -103,9 +100,9 @@ class Daemon:
         try:
             self.grpc_port = server.add_insecure_port(str(listen))
         except RuntimeError as error:
-            raise _cannot_listen(listen, self.config.grpc_port_flag, str(error)) from error
+            raise cannot_listen(listen, self.config.grpc_port_flag, str(error)) from error
         if self.grpc_port == 0:
-            raise _cannot_listen(listen, self.config.grpc_port_flag, "gRPC could not bind it")
+            raise cannot_listen(listen, self.config.grpc_port_flag, "gRPC could not bind it")
         self._grpc = server
         await server.start()
 
@@ -126,7 +123,7 @@ class Daemon:
         try:
             await site.start()
         except OSError as error:
-            raise _cannot_listen(listen, "--metrics_port", error.strerror or str(error)) from error
+            raise cannot_listen(listen, "--metrics_port", error) from error
         self.http_port = runner.addresses[0][1]
 
     def _description(self, native: _core.Master) -> dict[str, Any]:
@@ -189,19 +186,6 @@ def _check_port_is_free(endpoint: Endpoint, flag: str) -> None:
             probe.bind((host, endpoint.port))
             probe.listen(1)
         except socket.gaierror as error:
-            raise _cannot_listen(endpoint, flag, f"the host is not known ({error.strerror})") from error
+            raise cannot_listen(endpoint, flag, f"the host is not known ({error.strerror})") from error
         except OSError as error:
-            raise _cannot_listen(endpoint, flag, _why(error)) from error
-
-
-def _why(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "the port is in use by another process"
-    return error.strerror or os.strerror(error.errno or 0)
-
-
-def _cannot_listen(endpoint: Endpoint, flag: str, why: str) -> StoreError:
-    return StoreError(
-        f"cannot listen on {endpoint} (port {endpoint.port}, flag {flag}): {why}",
-        code=Status.INTERNAL_ERROR,
-    )
+            raise cannot_listen(endpoint, flag, error) from error

@@ -5,13 +5,11 @@ Owns the mapping from our flags to `_core.Master`'s settings, and the text of it
 
 from __future__ import annotations
 
-import os
-
 from mooncake_master.config import MasterConfig
 from mooncake_store import _core
 from mooncake_store._version import __version__
 from mooncake_store.endpoints import Endpoint
-from mooncake_store.errors import StoreError
+from mooncake_store.ports import cannot_listen
 
 
 def start_native(config: MasterConfig, *, lane_host: str) -> _core.Master:
@@ -29,6 +27,7 @@ def start_native(config: MasterConfig, *, lane_host: str) -> _core.Master:
         soft_pin_ms=config.default_kv_soft_pin_ttl_ms,
         soft_pin_max_ms=config.max_kv_soft_pin_ttl_ms,
         put_start_discard_ms=config.put_start_discard_timeout_ms,
+        put_start_release_ms=config.put_start_release_timeout_ms,
         alloc_wait_ms=config.alloc_wait_ms,
         remove_confirm_timeout_ms=config.remove_confirm_timeout_ms,
         allocation=config.allocation_strategy,
@@ -42,9 +41,5 @@ def start_native(config: MasterConfig, *, lane_host: str) -> _core.Master:
     try:
         native.start()
     except OSError as error:
-        endpoint = Endpoint(lane_host, config.lane_port)
-        raise StoreError(
-            f"cannot listen on {endpoint} (port {config.lane_port}, flag --lane_port): "
-            f"{os.strerror(error.errno or 0)}"
-        ) from error
+        raise cannot_listen(Endpoint(lane_host, config.lane_port), "--lane_port", error) from error
     return native

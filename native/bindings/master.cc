@@ -14,6 +14,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/os_error.h"
 #include "bindings/wire_convert.h"
 
 namespace mooncake::bindings {
@@ -353,8 +354,7 @@ class PyMaster {
             const GilReleased release;
             core_->master.start();
         } catch (const std::system_error& error) {
-            PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), error.what()).ptr());
-            throw nb::python_error();
+            raise_os_error(error);
         }
     }
 

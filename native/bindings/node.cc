@@ -7,11 +7,13 @@
 #include <nanobind/stl/vector.h>
 
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/os_error.h"
 
 namespace nb = nanobind;
 
@@ -68,6 +70,15 @@ nb::dict status_of(const Node& self) {
     return named;
 }
 
+void start(Node& self) {
+    try {
+        const GilReleased released;
+        self.start();
+    } catch (const std::system_error& error) {
+        raise_os_error(error);
+    }
+}
+
 }  // namespace
 
 void bind_node(nb::module_& module) {
@@ -108,7 +119,7 @@ void bind_node(nb::module_& module) {
             "name"_a = "", "data_threads"_a = 2, "memory_fault_threads"_a = 4, "hugepages"_a = false,
             "connections_max"_a = 16'384, "peer_bytes_max"_a = std::uint64_t{256} << 20,
             "connect_timeout_ms"_a = 1'000, "request_timeout_ms"_a = 3'000, "stall_timeout_ms"_a = 10'000)
-        .def("start", &Node::start, nb::call_guard<GilReleased>())
+        .def("start", start)
         .def("stop", &Node::stop, nb::call_guard<GilReleased>())
         .def("wait_mounted", &Node::wait_mounted, "timeout_ms"_a, nb::call_guard<GilReleased>())
         .def("status", &status_of)

@@ -84,7 +84,7 @@ def test_what_is_advertised_is_never_a_wildcard(argv: list[str], advertised: str
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--golbal_segment_size=1GB"], r"did you mean global_segment_size\?"),
+        (["--golbal_segment_size=1GB"], r"did you mean --global_segment_size\?"),
         (["--global_segment_size=50%"], r"--global_segment_size: '50%' is not a size"),
         (["--global_segment_size=-5"], r"--global_segment_size: '-5' is not a size"),
         (["--global_segment_size="], r"--global_segment_size: '' is not a size"),

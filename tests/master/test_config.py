@@ -5,11 +5,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mooncake_store
 from mooncake_master.config import MASTER_FLAGS, MasterConfig, interface_address
+from mooncake_master.native import start_native
 from mooncake_store.endpoints import Endpoint
 from mooncake_store.errors import InvalidArgument
 from mooncake_store.flags import Kind, Standing
@@ -251,14 +253,33 @@ def test_our_own_defaults_are_those_of_the_design() -> None:
             ["--max_kv_soft_pin_ttl=1s"],
             r"max_kv_soft_pin_ttl \(1000 ms\) is less than default_kv_soft_pin_ttl",
         ),
+        (
+            ["--put_start_release_timeout_sec=10"],
+            r"put_start_release_timeout_sec \(10000 ms\) is less than put_start_discard_timeout_sec",
+        ),
         (["--lane_threads=1000"], r"--lane_threads: 1000 is not in 0\.\.64"),
         (["--rpc_address=300.1.1.1"], r"--rpc_address: '300\.1\.1\.1' is not an address"),
-        (["--evicton_ratio=1"], r"--evicton_ratio is unknown; did you mean eviction_ratio\?"),
+        (["--evicton_ratio=1"], r"--evicton_ratio is unknown; did you mean --eviction_ratio\?"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_value(argv: list[str], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         MASTER_FLAGS.load(argv)
+
+
+def test_the_native_master_hears_how_long_an_unfinished_put_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: dict[str, Any] = {}
+
+    class Native:
+        def __init__(self, **settings: Any) -> None:
+            heard.update(settings)
+
+        def start(self) -> None: ...
+
+    monkeypatch.setattr("mooncake_master.native._core.Master", Native)
+    flags = ["--put_start_discard_timeout_sec=7", "--put_start_release_timeout_sec=90s"]
+    start_native(MASTER_FLAGS.load(flags).config, lane_host="127.0.0.1")
+    assert (heard["put_start_discard_ms"], heard["put_start_release_ms"]) == (7_000, 90_000)
 
 
 def test_several_ports_may_be_any_free_one() -> None:

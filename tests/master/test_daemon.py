@@ -157,9 +157,11 @@ def test_a_busy_port_is_one_line_that_names_port_and_flag(flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         master = RunningMaster(f"{flag}={port}")
-        with pytest.raises(StoreError, match=rf"port {port}, flag {flag}") as refused, master:
+        with pytest.raises(StoreError) as refused, master:
             pass
-    assert "\n" not in str(refused.value)
+    assert str(refused.value) == (
+        f"cannot listen on 127.0.0.1:{port} (port {port}, flag {flag}): the port is in use by another process"
+    )
 
 
 def test_a_port_is_free_again_after_stop() -> None:
@@ -195,7 +197,7 @@ def test_a_wrong_flag_is_refused_by_name() -> None:
         message = process.stderr.read()
         assert process.wait(HANG_S) == 2
     assert "--prot" in message
-    assert "did you mean port?" in message
+    assert "did you mean --port?" in message
 
 
 def test_a_flag_that_promises_what_is_not_built_refuses_to_start() -> None:

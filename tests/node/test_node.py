@@ -51,7 +51,7 @@ def test_taken_data_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         node = node_of(("a", MIB), data_port=port)
-        with pytest.raises(RuntimeError, match=str(port)):
+        with pytest.raises(OSError, match=str(port)):
             node.start()
         assert node.data_port == 0
     node.start()

@@ -127,7 +127,7 @@ def test_every_kind_is_typed() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--prot=1"], r"--prot is unknown; did you mean port\?"),
+        (["--prot=1"], r"--prot is unknown; did you mean --port\?"),
         (["--golbal_room=1"], r"--golbal_room is unknown"),
         (["--zzz"], r"--zzz is unknown; --help lists all"),
         (["stray"], r"unexpected argument 'stray'"),
