@@ -3,7 +3,12 @@
 Imports nothing heavy: a node daemon loads this package without numpy, pydantic or grpc.
 """
 
+import logging
+
 from mooncake_store._version import __version__
+
+# Ours is one tree of loggers, and a library does not decide what is shown: only a daemon's main does.
+logging.getLogger("mooncake_store").addHandler(logging.NullHandler())
 
 try:
     import mooncake_store._core as _core

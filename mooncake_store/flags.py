@@ -27,15 +27,14 @@ from typing import Any, Generic, TypeVar
 from mooncake_store._version import __version__
 from mooncake_store.endpoints import PORT_MAX, Endpoint, parse_endpoints, parse_host, parse_port
 from mooncake_store.errors import InvalidArgument
+from mooncake_store.masking import MASK, mask_secrets
 from mooncake_store.pipes import quiet_broken_pipe
 from mooncake_store.units import format_duration, format_size, parse_duration_ms, parse_size
 
 CONFIG_FILE_BYTES_MAX = 1 << 20
-MASK = "******"
 
 _TRUE = frozenset(("true", "t", "1", "yes", "y", "on"))
 _FALSE = frozenset(("false", "f", "0", "no", "n", "off"))
-_PASSWORD_IN_URL = re.compile(r"(\w+://[^/\s:@]*):[^/\s@]*@")
 _HELP = frozenset(("h", "help", "helpfull", "helpshort"))
 
 
@@ -88,8 +87,13 @@ class Flag:
 
     def parse(self, value: object, *, where: str) -> Any:
         """The typed, checked value of a text or of a value from a file; `where` names it in the error."""
-        typed = self._convert(value, where)
-        self.check(typed, where=where)
+        try:
+            typed = self._convert(value, where)
+            self.check(typed, where=where)
+        except InvalidArgument:
+            if not self.secret:
+                raise
+            raise InvalidArgument(f"{where}: the value (not shown) is not a {self.kind.value}") from None
         return typed
 
     def check(self, value: Any, *, where: str) -> None:
@@ -281,13 +285,17 @@ class Loaded(Generic[ConfigT]):
 
     def effective(self) -> list[str]:
         """One line a flag, `--name=value  (source)`, secrets masked; for printing once at start."""
-        lines = []
+        shown = self.shown()
+        return [f"--{name}={text}  ({self.sources.get(name, 'default')})" for name, text in shown.items()]
+
+    def shown(self) -> dict[str, str]:
+        """The value of every setting by its flag's name, secrets masked."""
+        values = {}
         for row in self.flags:
             if row.field:
                 text = _as_text(row, getattr(self.config, row.field))
-                text = MASK if row.secret and text else _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text)
-                lines.append(f"--{row.name}={text}  ({self.sources.get(row.name, 'default')})")
-        return lines
+                values[row.name] = MASK if row.secret and text else mask_secrets(text)
+        return values
 
 
 class FlagTable(Generic[ConfigT]):
@@ -341,7 +349,7 @@ class FlagTable(Generic[ConfigT]):
         try:
             return self.load(arguments)
         except InvalidArgument as error:
-            print(f"{self.program}: {error}", file=sys.stderr)
+            print(f"{self.program}: {mask_secrets(str(error))}", file=sys.stderr)
             raise SystemExit(2) from None
 
     def help_text(self) -> str:

@@ -21,6 +21,7 @@ from mooncake_store.flags import (
     setting,
     unmeaning,
 )
+from mooncake_store.logs import FORMATS, LEVELS
 
 DEFAULT_MASTER = Endpoint("127.0.0.1", 50001)
 NAME_BYTES_MAX = 255
@@ -41,8 +42,9 @@ class NodeConfig:
     """Checked settings of one node. Times are in ms, sizes in bytes."""
 
     config_path: str = setting(Kind.TEXT, "", "JSON or YAML file with the same names; flags win over it.")
-    log_level: str = setting(
-        Kind.TEXT, "info", "How much is logged to stderr.", choices=("debug", "info", "warning", "error")
+    log_level: str = setting(Kind.TEXT, "info", "How much is logged to stderr.", choices=LEVELS)
+    log_format: str = setting(
+        Kind.TEXT, "text", "How: lines for people, or one JSON object a line.", choices=FORMATS
     )
 
     master_server_address: tuple[Endpoint, ...] = setting(

@@ -16,6 +16,7 @@ from typing import Any, Final
 from mooncake_client.node_config import NODE_FLAGS, NodeConfig
 from mooncake_store import _core
 from mooncake_store.endpoints import Endpoint, is_wildcard
+from mooncake_store.logs import start_logging, tell_configuration
 from mooncake_store.ports import cannot_listen
 
 log = logging.getLogger("mooncake_store.node")
@@ -28,20 +29,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 after SIGTERM or SIGINT, 1 when it could not start, 2 for a wrong flag."""
     loaded = NODE_FLAGS.load_or_exit(argv)
     config = loaded.config
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=config.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     if config.global_segment_size == 0:
-        return _fail(
-            "--global_segment_size=0 lends no memory, and lending memory is all that this process does; "
-            "give it a size such as 4GB (a program that only reads and writes needs no mooncake_client)",
-            status=2,
+        print(
+            "mooncake_client: --global_segment_size=0 lends no memory, and lending memory is all that this "
+            "process does; give it a size such as 4GB (a program that only reads and writes needs no "
+            "mooncake_client)",
+            file=sys.stderr,
         )
-    for warning in loaded.warnings:
-        log.warning("%s", warning)
-    log.info("effective configuration:\n  %s", "\n  ".join(loaded.effective()))
+        return 2
+    start_logging(config.log_level, config.log_format)
+    tell_configuration(log, loaded)
     if is_wildcard(config.host):
         log.warning("the data port listens on every interface, without authentication; --host limits it")
     # Blocked before any thread starts, so that all of them inherit it and the signal waits for serve().
@@ -49,9 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         node = start_node(config)
     except OSError as error:
-        return _fail(str(cannot_listen(Endpoint(config.host, config.data_port), "--data_port", error)))
+        log.error("%s", cannot_listen(Endpoint(config.host, config.data_port), "--data_port", error))
+        return 1
     except (RuntimeError, ValueError) as error:
-        return _fail(str(error))
+        log.error("%s", error)
+        return 1
     try:
         serve(node, config)
     finally:
@@ -116,11 +115,6 @@ def _tell_mounted(status: dict[str, Any], masters: str, was_mounted: bool | None
             masters,
             status["last_error"] or "no answer yet",
         )
-
-
-def _fail(text: str, *, status: int = 1) -> int:
-    print(f"mooncake_client: {text}", file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from mooncake_store.flags import (
     setting,
     unmeaning,
 )
+from mooncake_store.logs import FORMATS, LEVELS
 
 DEFAULT_RPC_PORT = 50001
 LANE_THREADS_MAX = 64
@@ -34,8 +35,9 @@ class MasterConfig:
     """Checked settings of one master. Times are in ms, sizes in bytes, ratios 0..1."""
 
     config_path: str = setting(Kind.TEXT, "", "JSON or YAML file with the same names; flags win over it.")
-    log_level: str = setting(
-        Kind.TEXT, "info", "How much is logged to stderr.", choices=("debug", "info", "warning", "error")
+    log_level: str = setting(Kind.TEXT, "info", "How much is logged to stderr.", choices=LEVELS)
+    log_format: str = setting(
+        Kind.TEXT, "text", "How: lines for people, or one JSON object a line.", choices=FORMATS
     )
 
     rpc_address: str = setting(Kind.HOST, "0.0.0.0", "Address on which gRPC and the lane listen.")

@@ -20,9 +20,12 @@ from mooncake_master.http import AdminHttp, is_our_fault
 from mooncake_master.metrics import MetricsPage
 from mooncake_master.native import start_native
 from mooncake_master.servicer import MasterServicer
+from mooncake_master.watch import PoolWatch
 from mooncake_store import _core
 from mooncake_store._version import __version__
 from mooncake_store.endpoints import Endpoint
+from mooncake_store.errors import StoreError
+from mooncake_store.logs import fields
 from mooncake_store.ports import cannot_listen
 from mooncake_store.v1 import master_pb2_grpc as pb_grpc
 
@@ -34,6 +37,7 @@ HTTP_IDLE_S: Final = 15.0
 """An HTTP connection that asks nothing, or not a whole request, for so long is closed (Prometheus' usual
 interval: its connections stay)."""
 SUMMARY_INTERVAL_S: Final = 10.0
+LOOK_INTERVAL_S: Final = 1.0  # between looks at the pool, for the log
 MESSAGE_BYTES_MAX: Final = 32 << 20
 """Largest gRPC message: 16,384 keys of 1,024 bytes, and what goes with them."""
 
@@ -56,7 +60,7 @@ class Daemon:
         self._native: _core.Master | None = None
         self._grpc: grpc.aio.Server | None = None
         self._http: web.AppRunner | None = None
-        self._summary: asyncio.Task[None] | None = None
+        self._reports: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listens on all ports. On failure everything that was started is stopped before this raises."""
@@ -76,9 +80,10 @@ class Daemon:
         self.lane_port = native.lane_port
         door = Door(native)
         await self._start_grpc(native, door, listen)
-        await self._start_http(native, door)
+        admin = await self._start_http(native, door)
         if self.config.enable_metric_reporting:
-            self._summary = asyncio.create_task(self._log_summaries(native))
+            self._reports.append(asyncio.create_task(self._log_summaries(native)))
+        self._reports.append(asyncio.create_task(self._log_changes(native, admin)))
         log.info(
             "mooncake_master %s serves gRPC on %s, the lane on port %d, HTTP on port %d; epoch %d",
             __version__,
@@ -106,7 +111,7 @@ class Daemon:
         self._grpc = server
         await server.start()
 
-    async def _start_http(self, native: _core.Master, door: Door) -> None:
+    async def _start_http(self, native: _core.Master, door: Door) -> AdminHttp:
         metrics = MetricsPage(native, identity=lambda: {"epoch": str(native.epoch)})
         admin = AdminHttp(door, metrics, describe=lambda: self._description(native))
         logging.getLogger("aiohttp.server").addFilter(is_our_fault)
@@ -125,6 +130,7 @@ class Daemon:
         except OSError as error:
             raise cannot_listen(listen, "--metrics_port", error) from error
         self.http_port = runner.addresses[0][1]
+        return admin
 
     def _description(self, native: _core.Master) -> dict[str, Any]:
         host = self.config.advertise_host or socket.gethostname()
@@ -142,13 +148,27 @@ class Daemon:
         metrics = MetricsPage(native, identity=dict)
         while True:
             await asyncio.sleep(SUMMARY_INTERVAL_S)
-            log.info("%s", metrics.summary())
+            # Not as the whole text: the summary is one message, however its numbers change.
+            log.info("summary: %s", metrics.summary(), extra=fields(numbers=native.stats()))
+
+    async def _log_changes(self, native: _core.Master, admin: AdminHttp) -> None:
+        watch = PoolWatch()
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            stats = native.stats()
+            try:
+                segments = await admin.segments() if watch.moved(stats) else None
+            except StoreError as error:
+                log.debug("the segments are not told now: %s", error)
+                continue
+            for notice in watch.look(stats, segments):
+                log.log(notice.level, notice.text, notice.fields, extra=fields(**notice.fields))
 
     async def stop(self) -> None:
         """Stops what was started, newest first; idempotent. Within two seconds, by the grace times."""
-        if self._summary is not None:
-            self._summary.cancel()
-            self._summary = None
+        for report in self._reports:
+            report.cancel()
+        self._reports.clear()
         if self._http is not None:
             await self._http.cleanup()
             self._http = None

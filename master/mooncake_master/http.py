@@ -62,7 +62,7 @@ class AdminHttp:
         return app
 
     async def metrics(self, request: web.Request) -> web.Response:
-        page, content_type = self._metrics.render(await self._segments())
+        page, content_type = self._metrics.render(await self.segments())
         return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def summary(self, request: web.Request) -> web.Response:
@@ -122,21 +122,22 @@ class AdminHttp:
         return response
 
     async def all_segments(self, request: web.Request) -> web.Response:
-        return web.Response(text="".join(f"{info['name']}\n" for info in await self._segments()))
+        return web.Response(text="".join(f"{info['name']}\n" for info in await self.segments()))
 
     async def segments_detail(self, request: web.Request) -> web.Response:
-        segments = [_segment_detail(info) for info in await self._segments()]
+        segments = [_segment_detail(info) for info in await self.segments()]
         return web.json_response({"total_segments": len(segments), "segments": segments})
 
     async def query_segment(self, request: web.Request) -> web.Response:
         name = request.query.get("segment", "")
-        for info in await self._segments():
+        for info in await self.segments():
             if info["name"] == name:
                 used, capacity = info["charged_bytes"], info["capacity_bytes"]
                 return web.Response(text=f"{name}\nUsed(bytes): {used}\nCapacity(bytes) : {capacity}\n")
         return web.Response(status=404, text=f"segment {name!r} is not mounted\n")
 
-    async def _segments(self) -> list[_core.SegmentInfo]:
+    async def segments(self) -> list[_core.SegmentInfo]:
+        """All mounted segments, as the state machine describes them."""
         body = _core.encode_segment_ids(await self._session.id(), [])
         return _core.parse_segments_reply(await self._door.ask("segments", body))
 
@@ -144,7 +145,7 @@ class AdminHttp:
         packed_keys = [key.encode("utf-8", "surrogateescape") for key in keys]
         body = _core.encode_keys_request(await self._session.id(), packed_keys)
         records = _core.parse_lookup_reply(await self._door.ask("lookup", body))
-        endpoints = {info["segment"]: info for info in await self._segments()}
+        endpoints = {info["segment"]: info for info in await self.segments()}
         found: dict[str, dict[str, Any]] = {}
         for key, (status, _, size, _, places) in zip(keys, records, strict=True):
             ok = status == Status.OK

@@ -128,7 +128,7 @@ HELP: Final = {
     "retiring_replica_count": "Replicas told to go whose range is not yet reported free",
     "segment_count": "Segments that are mounted",
     "segments_expelled_total": (
-        "Segments dropped because their node was not heard for client_ttl, or another took its endpoint"
+        "Segments that left the pool: unmounted, not heard for client_ttl, or their endpoint taken by another"
     ),
     "segments_mounted_total": "Segments that joined the pool",
     "sessions_expired_total": "Sessions ended because they were not heard for client_ttl",

@@ -45,8 +45,8 @@ def test_a_busy_port_is_named_with_its_flag() -> None:
         with node("127.0.0.1:1", f"--data_port={port}") as process:
             assert process.wait() == 1
     last = process.log.splitlines()[-1]
-    assert last == (
-        f"mooncake_client: cannot listen on 127.0.0.1:{port} (port {port}, flag --data_port): "
+    assert last.endswith(
+        f"ERROR mooncake_store.node: cannot listen on 127.0.0.1:{port} (port {port}, flag --data_port): "
         "the port is in use by another process"
     )
 

@@ -1,0 +1,89 @@
+"""What the master's log tells of the pool: segments that come and go, and numbers that rise with trouble.
+
+Owns which changes are worth a line and its words. Native code writes no log: the daemon hands two looks at
+its numbers to this, and this says what happened between them. Must not ask anybody itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mooncake_store.units import format_size
+
+TROUBLE: Final = {
+    "allocation_failures_total": "%(count)d puts were refused: no segment had room",
+    "busy_answers_total": "%(count)d calls were answered Busy: too many are waiting already",
+    "clock_dropped_ms": "this process did not run for %(count)d ms; deadlines were moved by as much",
+    "evicted_leased_keys_total": "%(count)d values were evicted that somebody had just asked for",
+    "evicted_soft_pinned_keys_total": "%(count)d soft-pinned values were evicted: nothing else was left",
+    "lane_malformed_total": "%(count)d frames on the lane did not parse; their connections were closed",
+    "lane_role_refusals_total": "%(count)d connections or requests on the lane were refused for their role",
+    "lane_version_refusals_total": "%(count)d connections on the lane were refused for their version",
+    "lost_keys_total": "%(count)d values went with the segment of their last copy",
+    "retire_refusals_total": "%(count)d commands to end replicas were refused by a node",
+    "sessions_expired_total": "%(count)d clients or nodes were not heard for client_ttl and were expelled",
+    "stalled_nodes_total": "%(count)d nodes left a command unanswered and were disconnected",
+}
+"""Numbers of `_core.Master.stats` whose rise is a warning, and how to say it."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One record for the log: a text of logging's %-form over `fields`, which JSON shows by their names."""
+
+    level: int
+    text: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class PoolWatch:
+    """Remembers the last look."""
+
+    _numbers: Mapping[str, int] = field(default_factory=dict)
+    _segments: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def moved(self, stats: Mapping[str, int]) -> bool:
+        """Whether segments came or went since the last look, so that asking for them is worth it."""
+        names = ("segments_mounted_total", "segments_expelled_total")
+        return any(stats.get(name, 0) != self._numbers.get(name, 0) for name in names)
+
+    def look(
+        self, stats: Mapping[str, int], segments: Iterable[Mapping[str, Any]] | None = None
+    ) -> Iterator[Notice]:
+        """What changed. segments: as `parse_segments_reply` gives them; None: as at the last look."""
+        before, self._numbers = self._numbers, dict(stats)
+        if segments is not None:
+            yield from self._look_at_segments({segment["segment"]: segment for segment in segments})
+        for name, words in TROUBLE.items():
+            count = stats.get(name, 0) - before.get(name, 0)
+            if count > 0:
+                yield Notice(logging.WARNING, words, {"count": count, "metric": name})
+
+    def _look_at_segments(self, now: dict[int, Mapping[str, Any]]) -> Iterator[Notice]:
+        before, self._segments = self._segments, now
+        for number, segment in now.items():
+            if number not in before:
+                yield Notice(
+                    logging.INFO,
+                    "segment %(segment)s joined the pool: %(capacity)s at %(endpoint)s",
+                    _described(segment),
+                )
+        for number, segment in before.items():
+            if number not in now:
+                yield Notice(
+                    logging.INFO,
+                    "segment %(segment)s left the pool: %(capacity)s at %(endpoint)s",
+                    _described(segment),
+                )
+
+
+def _described(segment: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "segment": segment["name"],
+        "capacity": format_size(segment["capacity_bytes"]),
+        "endpoint": " ".join(segment["endpoints"]),
+    }
