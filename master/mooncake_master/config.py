@@ -73,6 +73,13 @@ class MasterConfig:
     )
     enable_metric_reporting: bool = setting(Kind.BOOL, True, "Log a summary of the metrics every 10 seconds.")
 
+    state_file: str = setting(
+        Kind.TEXT,
+        "auto",
+        "File that keeps the number of this master's reign, so that nodes follow it at once after a restart. "
+        "auto: master-PORT.json in $STATE_DIRECTORY or $XDG_STATE_HOME/mooncake_store; none: keep nothing.",
+    )
+
     client_ttl_ms: int = setting(
         Kind.DURATION,
         10_000,

@@ -19,6 +19,7 @@ from mooncake_master.door import Door
 from mooncake_master.http import AdminHttp, is_our_fault
 from mooncake_master.metrics import MetricsPage
 from mooncake_master.native import start_native
+from mooncake_master.reign import Reign
 from mooncake_master.servicer import MasterServicer
 from mooncake_master.watch import PoolWatch
 from mooncake_store import _core
@@ -38,6 +39,8 @@ HTTP_IDLE_S: Final = 15.0
 interval: its connections stay)."""
 SUMMARY_INTERVAL_S: Final = 10.0
 LOOK_INTERVAL_S: Final = 1.0  # between looks at the pool, for the log
+EPOCH_LOOK_S: Final = 1.0
+"""How often a later epoch, taken because a node knew one, is looked for to be noted in --state_file."""
 MESSAGE_BYTES_MAX: Final = 32 << 20
 """Largest gRPC message: 16,384 keys of 1,024 bytes, and what goes with them."""
 
@@ -60,7 +63,7 @@ class Daemon:
         self._native: _core.Master | None = None
         self._grpc: grpc.aio.Server | None = None
         self._http: web.AppRunner | None = None
-        self._reports: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listens on all ports. On failure everything that was started is stopped before this raises."""
@@ -75,15 +78,17 @@ class Daemon:
         # Probed first: gRPC's own message for a busy port names neither the cause nor a flag.
         _check_port_is_free(listen, self.config.grpc_port_flag)
         _check_port_is_free(Endpoint(self.config.metrics_host, self.config.metrics_port), "--metrics_port")
-        native = start_native(self.config, lane_host=listen.host)
+        reign = Reign.of(self.config)
+        native = start_native(self.config, lane_host=listen.host, epoch=reign.take())
         self._native = native
         self.lane_port = native.lane_port
         door = Door(native)
         await self._start_grpc(native, door, listen)
         admin = await self._start_http(native, door)
         if self.config.enable_metric_reporting:
-            self._reports.append(asyncio.create_task(self._log_summaries(native)))
-        self._reports.append(asyncio.create_task(self._log_changes(native, admin)))
+            self._tasks.append(asyncio.create_task(self._log_summaries(native)))
+        self._tasks.append(asyncio.create_task(self._log_changes(native, admin)))
+        self._tasks.append(asyncio.create_task(self._keep_epoch(native, reign)))
         log.info(
             "mooncake_master %s serves gRPC on %s, the lane on port %d, HTTP on port %d; epoch %d",
             __version__,
@@ -144,6 +149,11 @@ class Daemon:
             "lane_port": self.lane_port,
         }
 
+    async def _keep_epoch(self, native: _core.Master, reign: Reign) -> None:
+        while True:
+            await asyncio.sleep(EPOCH_LOOK_S)
+            await asyncio.to_thread(reign.note, native.epoch)
+
     async def _log_summaries(self, native: _core.Master) -> None:
         metrics = MetricsPage(native, identity=dict)
         while True:
@@ -166,9 +176,8 @@ class Daemon:
 
     async def stop(self) -> None:
         """Stops what was started, newest first; idempotent. Within two seconds, by the grace times."""
-        for report in self._reports:
-            report.cancel()
-        self._reports.clear()
+        while self._tasks:
+            self._tasks.pop().cancel()
         if self._http is not None:
             await self._http.cleanup()
             self._http = None

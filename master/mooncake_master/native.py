@@ -12,13 +12,14 @@ from mooncake_store.endpoints import Endpoint
 from mooncake_store.ports import cannot_listen
 
 
-def start_native(config: MasterConfig, *, lane_host: str) -> _core.Master:
+def start_native(config: MasterConfig, *, lane_host: str, epoch: int) -> _core.Master:
     """A started native master; its lane listens. Raises StoreError naming --lane_port when it cannot."""
     native = _core.Master(
         lane_host=lane_host,
         lane_port=config.lane_port,
         lane_threads=config.lane_thread_count(),
         software=__version__,
+        epoch=epoch,
         client_ttl_ms=config.client_ttl_ms,
         session_grace_ms=config.session_grace_ms,
         clock_step_max_ms=config.clock_step_max_ms,

@@ -278,7 +278,7 @@ def test_the_native_master_hears_how_long_an_unfinished_put_is_kept(monkeypatch:
 
     monkeypatch.setattr("mooncake_master.native._core.Master", Native)
     flags = ["--put_start_discard_timeout_sec=7", "--put_start_release_timeout_sec=90s"]
-    start_native(MASTER_FLAGS.load(flags).config, lane_host="127.0.0.1")
+    start_native(MASTER_FLAGS.load(flags).config, lane_host="127.0.0.1", epoch=1)
     assert (heard["put_start_discard_ms"], heard["put_start_release_ms"]) == (7_000, 90_000)
 
 

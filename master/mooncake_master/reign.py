@@ -1,0 +1,109 @@
+"""The number of this master's reign (its epoch), kept in a file, so that a restart takes the next one.
+
+Nodes obey a higher epoch at once; one they know already, under another master, only after client_ttl without
+that one. Owns the file's place and form. Losing it loses no data: it costs a restart those seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from mooncake_master.config import MasterConfig
+from mooncake_store.errors import StoreError
+
+log = logging.getLogger("mooncake_store.master")
+
+EPOCH_MAX: Final = (1 << 24) - 2
+"""Epochs have 24 bits in every id (proto/FRAMES.md), and one must be left above any that is taken."""
+
+
+class Reign:
+    """One file with the last epoch taken. `path` None keeps nothing: the first epoch is 1 each time."""
+
+    def __init__(self, path: Path | None, *, must_work: bool) -> None:
+        self.path = path
+        self._must_work = must_work
+        self._noted = 0
+
+    @classmethod
+    def of(cls, config: MasterConfig) -> Reign:
+        """The file that --state_file names; `auto` needs a fixed port, because it is in the file's name."""
+        if config.state_file == "none":
+            return cls(None, must_work=False)
+        if config.state_file != "auto":
+            return cls(Path(config.state_file).expanduser(), must_work=True)
+        port = config.listen_endpoint().port
+        if port == 0:
+            return cls(None, must_work=False)
+        return cls(_state_directory() / f"master-{port}.json", must_work=False)
+
+    def take(self) -> int:
+        """The next epoch, noted before anybody hears of it.
+
+        Raises StoreError naming --state_file when the file that was asked for cannot be read or written.
+        """
+        epoch = self._read() + 1
+        if epoch > EPOCH_MAX:
+            raise StoreError(f"no epoch is left above {epoch - 1} ({self.path}, flag --state_file)")
+        self.note(epoch)
+        return epoch
+
+    def note(self, epoch: int) -> None:
+        """Keeps an epoch that the master took meanwhile because a node knew a later reign."""
+        if self.path is None or epoch <= self._noted:
+            return
+        self._noted = epoch
+        try:
+            _write_durably(self.path, json.dumps({"epoch": epoch}) + "\n")
+        except OSError as error:
+            self._failed("written", error)
+
+    def _read(self) -> int:
+        if self.path is None:
+            return 0
+        try:
+            kept = json.loads(self.path.read_text("utf-8"))
+            epoch = kept["epoch"]
+            if not isinstance(epoch, int) or epoch < 0:
+                raise ValueError(f"epoch is {epoch!r}")
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._failed("read", error)
+            return 0
+        return epoch
+
+    def _failed(self, what: str, error: Exception) -> None:
+        text = f"the file {self.path} (flag --state_file) cannot be {what}: {error}"
+        if self._must_work:
+            raise StoreError(text) from error
+        log.warning("%s; after a restart nodes will follow this master only after client_ttl", text)
+        self.path = None
+
+
+def _state_directory() -> Path:
+    # systemd's StateDirectory= first, then the XDG base directory specification.
+    for variable in ("STATE_DIRECTORY", "XDG_STATE_HOME"):
+        named = os.environ.get(variable, "").split(":")[0]
+        if named:
+            return Path(named) if variable == "STATE_DIRECTORY" else Path(named) / "mooncake_store"
+    return Path("~/.local/state/mooncake_store").expanduser()
+
+
+def _write_durably(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
