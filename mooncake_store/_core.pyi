@@ -78,6 +78,7 @@ class SegmentInfo(SegmentDescription):
 class Mount(Request):
     known_epoch: int
     known_master: bytes
+    mount_flags: int
     segments: list[SegmentDescription]
 
 class SegmentIds(Request):
@@ -120,6 +121,12 @@ class Report(Request):
     last_command_id: int
     segments: list[SegmentReport]
     freed: list[int]
+
+class Inventory(Request):
+    inventory_flags: int
+    total_count: int
+    total_checksum: int
+    items: list[tuple[int, int, bytes]]
 
 def verb_numbers() -> dict[str, int]:
     """Every verb's number by name: {"exists": 10, ...}."""
@@ -165,7 +172,10 @@ def encode_mount(
     known_epoch: int,
     known_master: bytes,
     segments: Sequence[SegmentDescription],
-) -> bytes: ...
+    flags: int = 0,
+) -> bytes:
+    """flags: 1 = the node holds values of an earlier reign; an inventory follows."""
+
 def parse_mount(body: bytes) -> Mount: ...
 def encode_mount_reply(answers: Sequence[tuple[int, int]]) -> bytes:
     """answers: (status, segment id)."""
@@ -245,6 +255,16 @@ def encode_report(
 def parse_report(body: bytes) -> Report: ...
 def encode_report_reply(settled_id: int, unknown_segments: Sequence[int]) -> bytes: ...
 def parse_report_reply(body: bytes) -> tuple[int, list[int]]: ...
+def encode_inventory(
+    session: int,
+    flags: int,
+    items: Sequence[tuple[int, int, bytes]],
+    total_count: int,
+    total_checksum: int,
+) -> bytes:
+    """items: (replica, segment, encoded value header). flags: 1 first chunk, 2 last chunk."""
+
+def parse_inventory(body: bytes) -> Inventory: ...
 
 # wire_functions.cc: any C-contiguous buffer will do where bytes are taken; crc is the checksum so far.
 
@@ -380,6 +400,12 @@ class Directory:
 
     def adopt(self, epoch: int) -> None:
         """Refuse writes of older epochs from now on."""
+
+    def set_now(self, now_ms: int) -> None:
+        """The clock by which values age, in ms."""
+
+    def inventory(self) -> list[tuple[int, int, bytes]]:
+        """Cancel what is being received and list what is sealed: (replica, segment id, encoded header)."""
 
     def set_fenced(self, fenced: bool) -> None:
         """Refuse every read and write, or serve again."""

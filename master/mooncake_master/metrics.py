@@ -64,6 +64,7 @@ NAMES: Final = {
 
 HELP: Final = {
     "active_session_count": "Sessions that are alive",
+    "adopted_replicas_total": "Replicas of an earlier reign that nodes told and the index took in",
     "allocated_bytes": "Bytes charged to segments: live, unfinished and retiring replicas",
     "allocation_failures_total": "Puts refused because no segment had room",
     "attempted_evictions_total": (
@@ -75,6 +76,7 @@ HELP: Final = {
         "Removes answered before their node confirmed: remove_confirm_timeout_ms passed"
     ),
     "connected_sessions_count": "Sessions with an open control connection",
+    "dead_key_count": "Keys that ended while nodes may still come with older values of them",
     "discarded_puts_total": "Unfinished puts that another put replaced after put_start_discard_timeout",
     "dram_capacity_bytes": "Capacity of all mounted segments of memory",
     "dram_retiring_bytes": "Bytes of memory told to go and not yet reported free",
@@ -90,6 +92,7 @@ HELP: Final = {
     "expired_keys_total": "Objects that ended because their ttl_ms passed",
     "freed_replicas_total": "Replicas whose node reported their range free",
     "hard_pin_key_count": "Objects that are never evicted",
+    "inventories_total": "Nodes that have told all they held from an earlier reign",
     "key_count": "Objects in the index",
     "lane_busy_answers_total": (
         "Frames on the lane answered Busy because their connection had too many under way"
@@ -106,6 +109,9 @@ HELP: Final = {
     "lookup_hits_total": "Keys that lookups found",
     "lookup_misses_not_found_total": "Keys that lookups did not find: never put, or gone",
     "lookup_misses_not_ready_total": "Keys that lookups missed because their put had not ended",
+    "lookup_misses_rebuilding_total": (
+        "Keys that lookups missed while nodes may still tell them to a restarted master"
+    ),
     "lookup_misses_unreachable_total": (
         "Keys that lookups missed because the asking client cannot reach their segments"
     ),
@@ -119,6 +125,9 @@ HELP: Final = {
     "parked_calls_total": "Calls that had to wait for space or for a node's confirmation",
     "partial_allocations_total": "Puts that got fewer copies than they asked for",
     "reaped_puts_total": "Unfinished puts given up after put_start_release_timeout",
+    "refused_replicas_total": (
+        "Replicas of an earlier reign that nodes were told to drop: outdated, ended since, or without room"
+    ),
     "removed_keys_total": "Objects that were removed",
     "repeats_attached_total": "Repeated requests that joined the first one, which was still waiting",
     "replayed_requests_total": "Repeated requests answered with the first one's answer",
@@ -143,6 +152,7 @@ HELP: Final = {
     "total_capacity_bytes": "Capacity of all mounted segments",
     "ttl_key_count": "Objects that end by themselves",
     "unfinished_put_count": "Puts that are started and not ended",
+    "unreported_segment_count": "Segments whose node has not told all it holds: no puts go there yet",
     "unreachable_reports_total": "Segments that clients reported as unreachable",
     "value_bytes": "Bytes of the values in the index, each counted once",
     "waits_for_space_total": "Keys of puts that waited for space that was being freed",

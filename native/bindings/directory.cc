@@ -3,6 +3,7 @@
 #include "node/core/directory.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -61,6 +62,20 @@ class DirectoryForTests {
         if (!reference.open) throw nb::value_error("the reference was closed before");
         reference.open = false;
         directory_.close(reference.view.reference);
+    }
+    // All parts at once: (replica, segment id, encoded value header).
+    std::vector<std::tuple<wire::ReplicaId, wire::SegmentId, nb::bytes>> inventory() {
+        std::vector<std::tuple<wire::ReplicaId, wire::SegmentId, nb::bytes>> listed;
+        for (std::size_t part = 0; part < Directory::kInventoryParts; ++part) {
+            for (const auto replica : directory_.take_inventory(part)) {
+                std::vector<wire::InventoryItem> items;
+                wire::Buffer header;
+                wire::Writer writer(header);
+                if (!directory_.describe(replica, items, writer)) continue;
+                listed.emplace_back(replica, items[0].segment, nb::bytes(header.data(), header.size()));
+            }
+        }
+        return listed;
     }
     void acknowledge_freed(std::size_t count) {
         if (count > directory_.pending_freed_count()) throw nb::value_error("more than there are");
@@ -166,6 +181,10 @@ void bind_directory(nb::module_& module) {
         .def(
             "set_fenced", [](DirectoryForTests& self, bool fenced) { self.native().set_fenced(fenced); },
             "fenced"_a)
+        .def(
+            "set_now", [](DirectoryForTests& self, std::uint64_t now_ms) { self.native().set_now(now_ms); },
+            "now_ms"_a)
+        .def("inventory", &DirectoryForTests::inventory)
         .def(
             "begin_write",
             [](DirectoryForTests& self, wire::ReplicaId replica, wire::SegmentId segment,

@@ -188,13 +188,15 @@ void describe(const wire::SegmentDescription& segment, nb::dict& dict) {
 }
 
 nb::bytes encode_mount(std::uint64_t session, std::uint64_t sequence, std::uint64_t known_epoch,
-                       const nb::bytes& known_master, const std::vector<nb::dict>& segments) {
+                       const nb::bytes& known_master, const std::vector<nb::dict>& segments,
+                       std::uint32_t flags) {
     check_bound("segments", segments.size(), wire::kSegmentsAMountMax);
     const std::vector<Segment> owned(segments.begin(), segments.end());
     std::vector<wire::SegmentDescription> described;
     for (const auto& segment : owned) described.push_back(segment.description());
     return written([&](wire::Writer& writer) {
-        wire::encode_mount({session, sequence, 0, 0}, known_epoch, to_uuid(known_master), described, writer);
+        wire::encode_mount({session, sequence, 0, 0}, {known_epoch, to_uuid(known_master), flags}, described,
+                           writer);
     });
 }
 
@@ -207,8 +209,9 @@ nb::dict parse_mount(const nb::bytes& body) {
         segments.append(described);
     }
     nb::dict dict = request_dict(message.request);
-    dict["known_epoch"] = message.known_epoch;
-    dict["known_master"] = from_uuid(message.known_master);
+    dict["known_epoch"] = message.origin.known_epoch;
+    dict["known_master"] = from_uuid(message.origin.known_master);
+    dict["mount_flags"] = message.origin.flags;
     dict["segments"] = segments;
     return dict;
 }
@@ -331,6 +334,41 @@ nb::dict parse_report(const nb::bytes& body) {
     return dict;
 }
 
+nb::bytes encode_inventory(std::uint64_t session, std::uint32_t flags,
+                           const std::vector<std::tuple<wire::ReplicaId, wire::SegmentId, nb::bytes>>& items,
+                           std::uint64_t total_count, std::uint64_t total_checksum) {
+    check_bound("items", items.size(), wire::kReplicaIdsMax);
+    std::vector<wire::InventoryItem> records;
+    wire::Buffer headers;
+    wire::Writer header_writer(headers);
+    for (const auto& [replica, segment, header] : items) {
+        records.push_back({replica, segment, static_cast<std::uint32_t>(header.size()), 0});
+        header_writer.bytes(view(header));
+    }
+    return written([&](wire::Writer& writer) {
+        wire::encode_inventory({session, 0, 0, 0}, flags, {total_count, total_checksum}, records, headers,
+                               writer);
+    });
+}
+
+nb::dict parse_inventory(const nb::bytes& body) {
+    const auto message = parsed(wire::parse_inventory(view(body)), "inventory");
+    nb::list items;
+    for (std::size_t i = 0; i < message.items.size(); ++i) {
+        wire::Buffer header;
+        wire::Writer writer(header);
+        wire::encode(message.headers[i], writer);
+        items.append(nb::make_tuple(message.items[i].replica, message.items[i].segment,
+                                    nb::bytes(header.data(), header.size())));
+    }
+    nb::dict dict = request_dict(message.request);
+    dict["inventory_flags"] = message.flags;
+    dict["total_count"] = message.totals.count;
+    dict["total_checksum"] = message.totals.checksum;
+    dict["items"] = items;
+    return dict;
+}
+
 }  // namespace
 
 void bind_wire_messages(nb::module_& module) {
@@ -353,7 +391,7 @@ void bind_wire_messages(nb::module_& module) {
                "client_ttl_ms"_a, "heartbeat_interval_ms"_a, "lease_ttl_ms"_a, "exists_hold_ms"_a);
     module.def("parse_open_session_reply", &parse_open_session_reply, "body"_a);
     module.def("encode_mount", &encode_mount, "session"_a, "sequence"_a, "known_epoch"_a, "known_master"_a,
-               "segments"_a);
+               "segments"_a, "flags"_a = 0);
     module.def("parse_mount", &parse_mount, "body"_a);
     module.def("encode_mount_reply", &encode_mount_reply, "answers"_a);
     module.def("parse_mount_reply", &parse_mount_reply, "body"_a);
@@ -371,6 +409,9 @@ void bind_wire_messages(nb::module_& module) {
     module.def("encode_report_reply", &encode_numbered<&wire::encode_report_reply>, "settled_id"_a,
                "unknown_segments"_a);
     module.def("parse_report_reply", &parse_report_reply, "body"_a);
+    module.def("encode_inventory", &encode_inventory, "session"_a, "flags"_a, "items"_a, "total_count"_a,
+               "total_checksum"_a);
+    module.def("parse_inventory", &parse_inventory, "body"_a);
 }
 
 }  // namespace mooncake::bindings

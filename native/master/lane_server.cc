@@ -26,6 +26,7 @@ Door door_of(Verb verb) {
             return Door::kBoth;
         case Verb::kMount:
         case Verb::kReport:
+        case Verb::kInventory:
             return Door::kNodes;
         case Verb::kExists:
         case Verb::kMatchPrefix:

@@ -27,6 +27,7 @@ std::size_t Command::State::key_count() const {
     if (const auto* put = std::get_if<wire::PutStart>(&message)) return put->keys.count();
     if (const auto* end = std::get_if<wire::PutEnd>(&message)) return end->items.size();
     if (const auto* revoke = std::get_if<wire::PutRevoke>(&message)) return revoke->put_ids.size();
+    if (const auto* inventory = std::get_if<wire::Inventory>(&message)) return inventory->items.size();
     return 0;
 }
 
@@ -114,6 +115,9 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
             break;
         case wire::Verb::kReport:
             take(state, wire::parse_report(own));
+            break;
+        case wire::Verb::kInventory:
+            take(state, wire::parse_inventory(own));
             break;
         case wire::Verb::kHello:
         case wire::Verb::kRetire:

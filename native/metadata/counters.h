@@ -26,6 +26,7 @@ struct Counters {
     std::uint64_t misses_not_found = 0;
     std::uint64_t misses_not_ready = 0;
     std::uint64_t misses_unreachable = 0;
+    std::uint64_t misses_rebuilding = 0;  // not found while nodes may still report it
 
     std::uint64_t allocation_failures = 0;  // no replica could be placed
     std::uint64_t partial_allocations = 0;  // fewer than were asked for
@@ -50,6 +51,9 @@ struct Counters {
     std::uint64_t segments_mounted = 0;
     std::uint64_t segments_expelled = 0;
     std::uint64_t freed_replicas = 0;
+    std::uint64_t adopted_replicas = 0;  // told by inventories and taken into the index
+    std::uint64_t refused_replicas = 0;  // told, and retired: outdated, removed since, or no room
+    std::uint64_t inventories = 0;       // complete ones
     std::uint64_t replayed_requests = 0;
     std::uint64_t unreachable_reports = 0;  // segments named by heartbeats
 };

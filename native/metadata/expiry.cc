@@ -12,6 +12,7 @@ bool Machine::tick(std::uint64_t now_ms, Effects& effects) {
     meet_deadlines(budget, effects);
     end_sessions(budget, effects);
     reap_puts(budget, effects);
+    if (now_ms_ >= rebuild_until_ms_) end_rebuild();
     bool idle = sweep_expelled(budget, effects);
     expire_promises();
     idle = evict_at_watermark(effects) && idle;

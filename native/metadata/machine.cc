@@ -20,6 +20,7 @@ std::uint64_t Machine::settled_id() const {
 
 void Machine::advance_clock(std::uint64_t now_ms) {
     if (now_ms > now_ms_) now_ms_ = now_ms;
+    if (rebuild_until_ms_ == 0) rebuild_until_ms_ = later(kRebuildTtls * options_.client_ttl_ms);
 }
 
 bool Machine::step(Command& command, std::uint64_t now_ms, Effects& effects) {
@@ -119,6 +120,8 @@ bool Machine::run(State& command, Effects& effects) {
             return list(command);
         case wire::Verb::kReport:
             return report(command, effects);
+        case wire::Verb::kInventory:
+            return inventory(command, effects);
         case wire::Verb::kStats: {
             std::vector<wire::Stat> records;
             const auto owned = stats();

@@ -30,6 +30,13 @@ inline constexpr std::size_t kExaminedAKey = 16;
 // Stands for the tenant in the journal's subjects that are segments.
 inline constexpr std::uint32_t kSegmentSubject = 0xFFFFFFFF;
 
+// For so many client_ttl after its start a master takes in what nodes held before it: one for a node to give
+// up the master it followed, one for its way here.
+inline constexpr std::uint64_t kRebuildTtls = 2;
+// Keys whose older values are known to be dead, remembered while inventories come in. Beyond it nothing more
+// is taken in: caches may be lost, removes may not.
+inline constexpr std::size_t kDeadKeysMax = 1 << 18;
+
 // One replica wherever it is, with what it costs there.
 struct ReplicaPosition {
     Placed placed;
@@ -75,11 +82,27 @@ class Machine {
 
     // -- segments (segment_verbs.cc)
     bool mount(State& command, Effects& effects);
-    wire::MountAnswer mount_one(Session& session, const wire::SegmentDescription& segment, Effects& effects);
+    wire::MountAnswer mount_one(Session& session, const wire::SegmentDescription& segment,
+                                bool with_inventory, Effects& effects);
     void follow_epoch(std::uint64_t known_epoch, const wire::Uuid& known_master);
     bool unmount(State& command, Effects& effects);
     bool segments(State& command);
     void expel(SegmentIndex index, Effects& effects);
+
+    // -- rebuild (rebuild.cc)
+    bool inventory(State& command, Effects& effects);
+    void adopt(const Session& session, const wire::InventoryItem& item, const wire::ValueHeader& header,
+               Effects& effects);
+    bool take_in(SegmentIndex index, const wire::InventoryItem& item, const wire::ValueHeader& header,
+                 Effects& effects);
+    bool is_held(Ref ref, wire::ReplicaId replica) const;
+    void add_replica(Ref ref, const Placed& replica);
+    // Nodes may still come with what an earlier master granted.
+    bool is_rebuilding() const { return now_ms_ < rebuild_until_ms_ && !dead_overflow_; }
+    // No value of the key at or below put_id may come back by an inventory.
+    void note_dead(std::uint64_t hash, wire::PutId put_id);
+    bool is_dead(std::uint64_t hash, wire::PutId put_id) const;
+    void end_rebuild();
 
     // -- reads (read_verbs.cc)
     bool read_keys(State& command, Effects& effects);
@@ -89,6 +112,7 @@ class Machine {
     bool is_reachable(const Object& object, const wire::AvoidList& avoid) const;
     void touch(Object& object) { object.stamp = ++clock_; }
     void count_miss(wire::Status status);
+    wire::Status absent() const;
     // Calls answer(key, ref) for up to `keys_max` keys, prefetching; until it answers false.
     template <class Answer>
     void probe_keys(State& command, std::uint32_t tenant, std::size_t keys_max, Answer&& answer);
@@ -107,6 +131,15 @@ class Machine {
     wire::Status end_one(State& command, wire::PutId put_id, std::span<const wire::ReplicaResult> results,
                          Effects& effects);
     void commit(const Put& put, std::span<const Placed> written, State& command, Effects& effects);
+    // A value of the record becomes visible; times are what remains, 0 soft pin = the default.
+    struct Value {
+        wire::PutId put_id = 0;
+        std::uint64_t size = 0;
+        std::uint64_t ttl_ms = 0;
+        std::uint32_t soft_pin_ms = 0;
+        std::uint8_t pins = 0;  // kHardPin, kSoftPin
+    };
+    void show(Ref ref, const Value& value, std::span<const Placed> replicas);
     bool put_revoke(State& command, Effects& effects);
     // Ends an unfinished put: its replicas retire, and a record that nothing else needs goes.
     void drop_put(PutIndex index, ReplicaEvent event, Effects& effects,
@@ -157,6 +190,7 @@ class Machine {
     void clear_value(Object& object);
     EvictionOrder* order_of(const Object& object, SegmentIndex segment);
     void enter_orders(Ref ref);
+    void enter_order(Ref ref, const Object& object, SegmentIndex segment);
     void leave_order(const Object& object, SegmentIndex segment, std::uint64_t bytes);
     std::uint64_t ttl_until_ms(const Object& object) const {
         return object.extra == 0 ? 0 : extras_.at<Extra>(object.extra).ttl_until_ms;
@@ -244,6 +278,12 @@ class Machine {
     };
     std::deque<Promise> promises_;  // ascending ids
     std::uint64_t promise_counter_ = 0;
+
+    std::uint64_t rebuild_until_ms_ = 0;  // 0: no time was told yet
+    // Dead keys by hash, while is_rebuilding; in shards, so that growing one stalls nobody.
+    std::array<FlatMap<wire::PutId>, 64> dead_;
+    std::size_t dead_count_ = 0;
+    bool dead_overflow_ = false;
 
     std::uint64_t visible_count_ = 0;
     std::uint64_t hard_pinned_count_ = 0;

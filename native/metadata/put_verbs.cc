@@ -145,10 +145,10 @@ wire::Status Machine::may_put(State& command, std::uint64_t size, Ref& ref, Effe
             if (!stays) ref = 0;
         }
     }
+    const bool fits = wire::range_bytes(size, wire::Tier::kDram) <= segments_.largest_dram_bytes();
+    if (!fits && segments_.unreported_count() > 0) return wire::Status::kRebuilding;
     if (segments_.mounted_dram().empty()) return wire::Status::kNoSpace;
-    if (wire::range_bytes(size, wire::Tier::kDram) > segments_.largest_dram_bytes()) {
-        return wire::Status::kValueTooLarge;
-    }
+    if (!fits) return wire::Status::kValueTooLarge;
     return wire::Status::kOk;
 }
 
@@ -268,14 +268,19 @@ void Machine::commit(const Put& put, std::span<const Placed> written, State& com
         change({one, bytes_on(one.segment, put.size)}, ReplicaStatus::kUnfinished, ReplicaEvent::kCommitted,
                subject, effects);
     }
-    const std::uint64_t soft_ms = put.soft_pin_ms == 0 ? options_.soft_pin_ms : put.soft_pin_ms;
+    show(ref, {put.put_id, put.size, put.ttl_ms, put.soft_pin_ms, put.pins}, written);
+}
+
+void Machine::show(Ref ref, const Value& value, std::span<const Placed> replicas) {
+    Object& object = table_.object(ref);
+    const std::uint64_t soft_ms = value.soft_pin_ms == 0 ? options_.soft_pin_ms : value.soft_pin_ms;
     const std::uint64_t soft_until =
-        (put.pins & kSoftPin) != 0 ? later(std::min(soft_ms, options_.soft_pin_max_ms)) : 0;
-    const std::uint64_t ttl_until = put.ttl_ms != 0 ? later(put.ttl_ms) : 0;
-    object.put_id = put.put_id;
-    object.size = put.size;
-    object.flags = static_cast<std::uint8_t>(object.flags | put.pins);
-    set_value(object, written, soft_until, ttl_until);
+        (value.pins & kSoftPin) != 0 ? later(std::min(soft_ms, options_.soft_pin_max_ms)) : 0;
+    const std::uint64_t ttl_until = value.ttl_ms != 0 ? later(value.ttl_ms) : 0;
+    object.put_id = value.put_id;
+    object.size = value.size;
+    object.flags = static_cast<std::uint8_t>(object.flags | value.pins);
+    set_value(object, replicas, soft_until, ttl_until);
     touch(object);
     enter_orders(ref);
     ++visible_count_;

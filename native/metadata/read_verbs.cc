@@ -43,7 +43,7 @@ wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Ef
     if (!wire::is_valid_key(key)) {
         status = wire::Status::kInvalidKey;
     } else if (ref == 0 || !freshen(ref, effects)) {
-        status = wire::Status::kObjectNotFound;
+        status = absent();
     } else if (!table_.object(ref).is_visible()) {
         status = wire::Status::kNotReady;
     } else if (command.verb != wire::Verb::kRelease && !is_reachable(table_.object(ref), command.avoid)) {
@@ -108,11 +108,18 @@ bool Machine::is_reachable(const Object& object, const wire::AvoidList& avoid) c
     return false;
 }
 
+// A first reign has no nodes that could still come with the key.
+wire::Status Machine::absent() const {
+    return is_rebuilding() && epoch_ > 1 ? wire::Status::kRebuilding : wire::Status::kObjectNotFound;
+}
+
 void Machine::count_miss(wire::Status status) {
     if (status == wire::Status::kNotReady) {
         ++counters_.misses_not_ready;
     } else if (status == wire::Status::kUnreachable) {
         ++counters_.misses_unreachable;
+    } else if (status == wire::Status::kRebuilding) {
+        ++counters_.misses_rebuilding;
     } else {
         ++counters_.misses_not_found;
     }

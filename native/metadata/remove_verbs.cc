@@ -13,6 +13,10 @@ bool Machine::remove_keys(State& command, Effects& effects) {
     probe_keys(command, tenant, options_.keys_a_step_max, [&](std::string_view key, Ref ref) {
         const wire::Status status =
             wire::is_valid_key(key) ? remove_one(command, ref, effects) : wire::Status::kInvalidKey;
+        // Whatever a node still comes with was removed by this.
+        if (status == wire::Status::kOk || status == wire::Status::kObjectNotFound) {
+            note_dead(table_.hash(tenant, key), wire::make_id(epoch_, counter_));
+        }
         if (!wire::ok(status)) ++command.failed_items;
         command.statuses.push_back(status);
         return true;
@@ -51,6 +55,9 @@ void Machine::end_value(Ref ref, ReplicaEvent event, Effects& effects,
         const bool retires = end_replica(replica, ReplicaStatus::kLive, event, subject, effects);
         if (retires && retired != nullptr) retired->push_back(one.replica);
     }
+    // What was lost with its nodes may come back by another copy. What was evicted may not: entries of
+    // eviction orders are told apart by their put_id, which must not become visible twice.
+    note_dead(subject, event == ReplicaEvent::kExpelled ? object.put_id - 1 : object.put_id);
     --visible_count_;
     value_bytes_ -= object.size;
     if (object.has(kHardPin)) --hard_pinned_count_;

@@ -26,6 +26,7 @@ enum class ReplicaEvent : std::uint8_t {
     kExpired,     // the value's TTL ended
     kFreed,       // the node gave the range back
     kExpelled,    // its segment left the pool
+    kAdopted,     // a node held it from an earlier reign
 };
 
 struct ReplicaTransition {
@@ -36,6 +37,7 @@ struct ReplicaTransition {
 
 inline constexpr std::array kReplicaTransitions{
     ReplicaTransition{ReplicaStatus::kNone, ReplicaEvent::kPlaced, ReplicaStatus::kUnfinished},
+    ReplicaTransition{ReplicaStatus::kNone, ReplicaEvent::kAdopted, ReplicaStatus::kLive},
     ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kCommitted, ReplicaStatus::kLive},
     ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kFailed, ReplicaStatus::kRetiring},
     ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kRevoked, ReplicaStatus::kRetiring},

@@ -79,14 +79,16 @@ EvictionOrder* Machine::order_of(const Object& object, SegmentIndex index) {
 
 void Machine::enter_orders(Ref ref) {
     const Object& object = table_.object(ref);
-    for (std::size_t i = 0; i < object.replica_count; ++i) {
-        const SegmentIndex index = placed(object, i).segment;
-        Segment& segment = segments_.at(index);
-        const std::uint64_t bytes = bytes_on(index, object.size);
-        if (object.has(kHardPin)) segment.hard_pinned_bytes += bytes;
-        if (object.has(kSoftPin)) segment.soft_pinned_bytes += bytes;
-        if (auto* order = order_of(object, index)) order->inserted(ref, object, clock_);
-    }
+    for (std::size_t i = 0; i < object.replica_count; ++i)
+        enter_order(ref, object, placed(object, i).segment);
+}
+
+void Machine::enter_order(Ref ref, const Object& object, SegmentIndex index) {
+    Segment& segment = segments_.at(index);
+    const std::uint64_t bytes = bytes_on(index, object.size);
+    if (object.has(kHardPin)) segment.hard_pinned_bytes += bytes;
+    if (object.has(kSoftPin)) segment.soft_pinned_bytes += bytes;
+    if (auto* order = order_of(object, index)) order->inserted(ref, object, clock_);
 }
 
 void Machine::leave_order(const Object& object, SegmentIndex index, std::uint64_t bytes) {

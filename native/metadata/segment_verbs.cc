@@ -30,16 +30,18 @@ bool shares_endpoint(const Segment& segment, const wire::SegmentDescription& oth
 
 bool Machine::mount(State& command, Effects& effects) {
     const auto& request = std::get<wire::Mount>(command.message);
-    if (request.known_epoch >= wire::kEpochMax) {
+    const wire::MountOrigin& origin = request.origin;
+    if (origin.known_epoch >= wire::kEpochMax) {
         command.finish(wire::Status::kInvalidParams,
-                       "known_epoch " + std::to_string(request.known_epoch) + " leaves no later reign");
+                       "known_epoch " + std::to_string(origin.known_epoch) + " leaves no later reign");
         return true;
     }
-    follow_epoch(request.known_epoch, request.known_master);
+    follow_epoch(origin.known_epoch, origin.known_master);
+    const bool with_inventory = (origin.flags & wire::kMountWithInventory) != 0;
     Session& session = *sessions_.find(command.prefix.session);
     std::vector<wire::MountAnswer> answers;
     for (const auto& segment : request.segments) {
-        answers.push_back(mount_one(session, segment, effects));
+        answers.push_back(mount_one(session, segment, with_inventory, effects));
         if (!wire::ok(answers.back().status)) ++command.failed_items;
     }
     wire::Writer writer(command.body);
@@ -57,7 +59,7 @@ void Machine::follow_epoch(std::uint64_t known_epoch, const wire::Uuid& known_ma
 }
 
 wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescription& segment,
-                                     Effects& effects) {
+                                     bool with_inventory, Effects& effects) {
     if (!is_valid(segment)) return {wire::Status::kInvalidParams, 0};
     if (const SegmentIndex* found = segments_.find_name(segment.name);
         found != nullptr && segments_.at(*found).incarnation == segment.incarnation) {
@@ -70,6 +72,8 @@ wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescri
         effects.push_back({Effect::Kind::kMounted, mounted.id, 0, session.id});
         return {wire::Status::kOk, mounted.id};
     }
+    // Too late: removes were forgotten since. The node gives up what it holds and mounts without.
+    if (with_inventory && !is_rebuilding()) return {wire::Status::kStaleEpoch, 0};
     // An earlier life of the same segment, or of the process behind one of its endpoints, is over.
     const std::vector<SegmentIndex> before = segments_.mounted();
     for (const auto index : before) {
@@ -82,7 +86,7 @@ wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescri
         return {wire::Status::kBusy, 0};
     }
     const wire::SegmentId id = next_id();
-    segments_.mount(id, session.id, segment);
+    segments_.mount(id, session.id, segment, !with_inventory);
     ++counters_.segments_mounted;
     journal_.add({now_ms_, table_.hash(kSegmentSubject, segment.name), 0, id, ReplicaEvent::kPlaced, true});
     effects.push_back({Effect::Kind::kMounted, id, 0, session.id});

@@ -29,6 +29,8 @@ const char* event_name(ReplicaEvent event) {
             return "freed";
         case ReplicaEvent::kExpelled:
             return "expelled";
+        case ReplicaEvent::kAdopted:
+            return "adopted";
     }
     return "?";
 }
@@ -45,7 +47,7 @@ const SegmentIndex* Segments::find_name(std::string_view name) const {
 }
 
 SegmentIndex Segments::mount(wire::SegmentId id, wire::SessionId owner,
-                             const wire::SegmentDescription& description) {
+                             const wire::SegmentDescription& description, bool is_reported) {
     if (free_.empty()) {
         free_.push_back(static_cast<SegmentIndex>(slots_.size()));
         slots_.emplace_back();
@@ -56,6 +58,7 @@ SegmentIndex Segments::mount(wire::SegmentId id, wire::SessionId owner,
     segment.state = Segment::State::kMounted;
     segment.id = id;
     segment.owner = owner;
+    segment.is_reported = is_reported;
     segment.tier = description.tier;
     segment.capacity_bytes = description.capacity_bytes;
     segment.incarnation = description.incarnation;
@@ -68,6 +71,11 @@ SegmentIndex Segments::mount(wire::SegmentId id, wire::SessionId owner,
     by_id_.insert(id, index);
     list_mounted();
     return index;
+}
+
+void Segments::reported(SegmentIndex index) {
+    slots_[index].is_reported = true;
+    list_mounted();
 }
 
 void Segments::expel(SegmentIndex index) {
@@ -106,13 +114,15 @@ void Segments::list_mounted() {
     mounted_.clear();
     mounted_dram_.clear();
     largest_dram_bytes_ = 0;
+    unreported_count_ = 0;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         if (slots_[i].is_mounted()) mounted_.push_back(static_cast<SegmentIndex>(i));
     }
     std::sort(mounted_.begin(), mounted_.end(),
               [&](SegmentIndex a, SegmentIndex b) { return slots_[a].id < slots_[b].id; });
     for (const auto index : mounted_) {
-        if (slots_[index].tier != wire::Tier::kDram) continue;
+        if (!slots_[index].is_reported) ++unreported_count_;
+        if (slots_[index].tier != wire::Tier::kDram || !slots_[index].is_reported) continue;
         mounted_dram_.push_back(index);
         largest_dram_bytes_ = std::max(largest_dram_bytes_, slots_[index].capacity_bytes);
     }

@@ -29,6 +29,8 @@ struct Segment {
     State state = State::kFree;
     wire::SegmentId id = 0;
     wire::SessionId owner = 0;
+    // False: its node holds values of an earlier reign that it has not all told. Nothing is placed here yet.
+    bool is_reported = true;
 
     wire::Tier tier = wire::Tier::kDram;
     std::uint64_t capacity_bytes = 0;
@@ -84,15 +86,18 @@ class Segments {
     const Segment& at(SegmentIndex index) const { return slots_[index]; }
     std::size_t slot_count() const { return slots_.size(); }
 
-    // Indices of what is in the pool.
+    // Indices of what is in the pool; of the DRAM tier what new values may be placed on.
     const std::vector<SegmentIndex>& mounted() const { return mounted_; }
     const std::vector<SegmentIndex>& mounted_dram() const { return mounted_dram_; }
+    std::size_t unreported_count() const { return unreported_count_; }
     // The mounted segment with that id or name, or nullptr.
     const SegmentIndex* find(wire::SegmentId id) const { return by_id_.find(id); }
     const SegmentIndex* find_name(std::string_view name) const;
 
-    SegmentIndex mount(wire::SegmentId id, wire::SessionId owner,
-                       const wire::SegmentDescription& description);
+    SegmentIndex mount(wire::SegmentId id, wire::SessionId owner, const wire::SegmentDescription& description,
+                       bool is_reported);
+    // Its node has told all that it holds.
+    void reported(SegmentIndex index);
     // Leaves the pool; the slot waits for free_empty_slots.
     void expel(SegmentIndex index);
     std::size_t expelled_count() const { return expelled_count_; }
@@ -119,6 +124,7 @@ class Segments {
     std::vector<SegmentIndex> mounted_dram_;
     FlatMap<SegmentIndex> by_id_;
     std::size_t expelled_count_ = 0;
+    std::size_t unreported_count_ = 0;
     std::uint64_t largest_dram_bytes_ = 0;
 };
 

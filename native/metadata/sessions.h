@@ -12,6 +12,7 @@
 
 #include "metadata/flat_map.h"
 #include "wire/bytes.h"
+#include "wire/control.h"
 #include "wire/ids.h"
 #include "wire/status.h"
 
@@ -79,6 +80,7 @@ struct Session {
     bool ending = false;            // closed or expired; its puts and segments are being taken down
     std::uint32_t put_head = 0;     // its unfinished puts, a list in Puts; 0 = none
     ReplayWindow replays;
+    wire::InventoryTotals inventory;  // of a node's inventory under way
 };
 
 class Sessions {

@@ -8,7 +8,7 @@
 //   freed
 //     ▲        any failure: wait 50 ms … 1 s     │             │
 //     └──────────────────────────────────────────┴─────────────┘ session or segment unknown: drop all, new
-//     incarnation
+//     incarnation; another master's session: keep all and tell it (inventory)
 #pragma once
 
 #include <cstdint>
@@ -56,6 +56,8 @@ struct ControlStatus {
     std::uint64_t mounts_total = 0;
     std::uint64_t expulsions_total = 0;  // incarnations ended by the master while this process lived
     std::uint64_t reports_total = 0;
+    std::uint64_t inventories_total = 0;  // complete ones: masters that took over what is held
+    std::uint64_t reported_replicas_total = 0;
     std::uint64_t retired_total = 0;
     std::uint64_t last_command_id = 0;
     std::string last_error;  // of the last attempt that failed; kept after success

@@ -20,6 +20,8 @@ using wire::Verb;
 
 // Ids retired under one hold of the directory lock.
 constexpr std::size_t kIdsALock = 1'000;
+// A chunk of an inventory: big enough to be few, small enough that retires and reports get in between.
+constexpr std::size_t kInventoryChunkBytes = 1u << 20;
 
 wire::Uuid random_uuid() {
     wire::Uuid uuid{};
@@ -259,8 +261,10 @@ void Control::State::mount() {
         for (const auto& endpoint : options_.segments[i].endpoints) segment.endpoints.push_back(endpoint);
         segments.push_back(std::move(segment));
     }
+    const wire::MountOrigin origin{epoch_, master_,
+                                   inventory_due_ ? std::uint32_t{wire::kMountWithInventory} : 0};
     ask(Verb::kMount,
-        [&](wire::Writer& writer) { wire::encode_mount(prefix(true), epoch_, master_, segments, writer); });
+        [&](wire::Writer& writer) { wire::encode_mount(prefix(true), origin, segments, writer); });
 }
 
 void Control::State::report() {
@@ -281,6 +285,35 @@ void Control::State::report() {
         wire::encode_report(prefix(false), last_command_id_, segments, freed, writer);
     });
     pending_.freed_count = freed.size();
+}
+
+void Control::State::next_inventory_chunk() {
+    std::vector<wire::InventoryItem> items;
+    wire::Buffer headers;
+    wire::Writer header_writer(headers);
+    InventoryProgress& at = inventory_;
+    const auto is_listed = [&] { return at.described_count == at.listed.size(); };
+    const bool is_first = at.part == 0;
+    while (headers.size() < kInventoryChunkBytes && items.size() + kIdsALock <= wire::kReplicaIdsMax &&
+           !(is_listed() && at.part == Directory::kInventoryParts)) {
+        holdings_->with_directory([&](Directory& directory) {
+            if (is_listed()) {
+                at.listed = directory.take_inventory(at.part++);
+                at.described_count = 0;
+            }
+            const std::size_t end = std::min(at.listed.size(), at.described_count + kIdsALock);
+            for (; at.described_count < end && headers.size() < kInventoryChunkBytes; ++at.described_count) {
+                directory.describe(at.listed[at.described_count], items, header_writer);
+            }
+        });
+    }
+    for (const auto& item : items) at.totals.add(item.replica);
+    at.is_last_sent = is_listed() && at.part == Directory::kInventoryParts;
+    const std::uint32_t flags = (is_first ? std::uint32_t{wire::kInventoryFirst} : 0) |
+                                (at.is_last_sent ? std::uint32_t{wire::kInventoryLast} : 0);
+    ask(Verb::kInventory, [&](wire::Writer& writer) {
+        wire::encode_inventory(prefix(false), flags, at.totals, items, headers, writer);
+    });
 }
 
 void Control::State::heartbeat() {
@@ -350,6 +383,8 @@ void Control::State::on_answer(const wire::FrameHeader& header, wire::Bytes body
         case Verb::kReport:
             if (header.epoch > epoch_) adopt(header.epoch);
             return on_reported(body);
+        case Verb::kInventory:
+            return on_inventory_taken();
         case Verb::kUnmount:
             return close_session();
         default:
@@ -362,10 +397,14 @@ void Control::State::on_opened(wire::Bytes body) {
     if (!reply || reply->session == 0) return fail("the answer to open_session does not parse");
     std::string why;
     if (!may_follow(*reply, why)) return fail(why);
-    const bool same_life = reply->session == session_.session && reply->master == session_.master;
     session_ = *reply;
-    // What is held belongs to a session that this master does not know (it expired, or the master is new).
-    if (has_mounted_ && !same_life) return start_over("the master has no session of this node any more");
+    if (mounted_session_ != 0 && reply->master != master_) {
+        // Another master granted what is held: this one is told of it.
+        inventory_due_ = true;
+        last_command_id_ = 0;
+    } else if (mounted_session_ != 0 && reply->session != mounted_session_) {
+        return start_over("the master has no session of this node any more");
+    }
     mount();
 }
 
@@ -388,6 +427,9 @@ void Control::State::on_mounted(const wire::FrameHeader& header, wire::Bytes bod
         return fail("the answer to mount does not parse");
     for (std::size_t i = 0; i < answers->size(); ++i) {
         if (wire::ok((*answers)[i].status)) continue;
+        if (inventory_due_ && (*answers)[i].status == Status::kStaleEpoch) {
+            return start_over("the master takes in nothing of an earlier reign any more");
+        }
         return fail("the master refused to mount segment " + options_.segments[i].name + ": " +
                     wire::status_name((*answers)[i].status));
     }
@@ -403,7 +445,7 @@ void Control::State::on_mounted(const wire::FrameHeader& header, wire::Bytes bod
         }
     });
     holdings_->heard_master(asked.asked_ms, session_.client_ttl_ms);
-    has_mounted_ = true;
+    mounted_session_ = session_.session;
     phase_ = Phase::kMounted;
     retry_ms_ = options_.retry_min_ms;
     change_status([&](ControlStatus& status) {
@@ -415,6 +457,7 @@ void Control::State::on_mounted(const wire::FrameHeader& header, wire::Bytes bod
         ++status.mounts_total;
     });
     heartbeat();
+    if (inventory_due_) inventory_ = {};
     report();
 }
 
@@ -429,13 +472,29 @@ void Control::State::on_reported(wire::Bytes body) {
         return directory.pending_freed_count() > 0;
     });
     change_status([](ControlStatus& status) { ++status.reports_total; });
-    if (phase_ == Phase::kLeaving) return unmount();
-    if (!reply->unknown_segments.empty()) return start_over("the master has expelled this node's segments");
-    if (report_due_) {
-        report();
-    } else if (more) {
-        ranges_freed();
+    if (!reply->unknown_segments.empty() && phase_ == Phase::kMounted) {
+        return start_over("the master has expelled this node's segments");
     }
+    if (more) ranges_freed();
+    go_on();
+}
+
+void Control::State::on_inventory_taken() {
+    if (inventory_.is_last_sent) {
+        inventory_due_ = false;
+        change_status([&](ControlStatus& status) {
+            ++status.inventories_total;
+            status.reported_replicas_total += inventory_.totals.count;
+        });
+        inventory_ = {};
+    }
+    go_on();
+}
+
+void Control::State::go_on() {
+    if (phase_ == Phase::kLeaving) return unmount();
+    if (report_due_) return report();
+    if (inventory_due_) next_inventory_chunk();
 }
 
 void Control::State::on_retire(const wire::FrameHeader& header, wire::Bytes body) {
@@ -490,7 +549,9 @@ void Control::State::start_over(const std::string& why) {
     last_sequence_ = 0;
     last_command_id_ = 0;
     settled_id_ = 0;
-    has_mounted_ = false;
+    mounted_session_ = 0;
+    inventory_due_ = false;
+    inventory_ = {};
     change_status([](ControlStatus& status) {
         ++status.expulsions_total;
         status.session = 0;

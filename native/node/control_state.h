@@ -67,6 +67,7 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void open_session();
     void mount();
     void report();
+    void next_inventory_chunk();
     void unmount();
     void close_session();
 
@@ -74,6 +75,9 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void on_opened(wire::Bytes body);
     void on_mounted(const wire::FrameHeader& header, wire::Bytes body);
     void on_reported(wire::Bytes body);
+    void on_inventory_taken();
+    // An answer came while the connection is mounted: what else is to be asked.
+    void go_on();
     void on_retire(const wire::FrameHeader& header, wire::Bytes body);
 
     bool may_follow(const wire::OpenSessionReply& reply, std::string& why) const;
@@ -107,10 +111,21 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     wire::Uuid incarnation_{};
     std::uint64_t epoch_ = 0;
     wire::Uuid master_{};
-    wire::OpenSessionReply session_;  // session 0: none
-    bool has_mounted_ = false;        // this incarnation was once
+    wire::OpenSessionReply session_;       // session 0: none
+    wire::SessionId mounted_session_ = 0;  // in which master_ mounted this incarnation; 0: never
     wire::ReplicaId settled_id_ = 0;
     std::uint64_t last_command_id_ = 0;
+
+    // What a master that did not grant it is told of all that is held. Loop thread only.
+    struct InventoryProgress {
+        std::size_t part = 0;  // of the directory's; the next one to list
+        std::vector<wire::ReplicaId> listed;
+        std::size_t described_count = 0;  // of listed
+        wire::InventoryTotals totals;
+        bool is_last_sent = false;
+    };
+    bool inventory_due_ = false;
+    InventoryProgress inventory_;
 
     std::atomic<bool> freed_posted_ = false;
     std::mutex status_mutex_;  // guards status_ and left_

@@ -36,6 +36,7 @@ class Holdings {
         const bool fenced = is_fenced();
         std::unique_lock lock(directory_mutex_);
         directory_.set_fenced(fenced);
+        directory_.set_now(net::boottime_ms());
         const Notice notice{*this, lock, directory_.pending_freed_count()};
         return std::forward<Use>(use)(directory_);
     }

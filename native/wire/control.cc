@@ -84,4 +84,37 @@ std::optional<ReportReply> parse_report_reply(Bytes body) {
     return ReportReply{message->number, std::move(message->ids)};
 }
 
+void encode_inventory(const Prefix& prefix, std::uint32_t flags, const InventoryTotals& totals,
+                      std::span<const InventoryItem> items, Bytes headers, Writer& writer) {
+    encode_prefix(prefix, {}, writer);
+    writer.put(flags);
+    writer.put(static_cast<std::uint32_t>(items.size()));
+    writer.put(totals.count);
+    writer.put(totals.checksum);
+    writer.array(items);
+    writer.bytes(headers);
+}
+
+std::optional<Inventory> parse_inventory(Bytes body) {
+    Reader reader(body);
+    Inventory message;
+    message.request = parse_prefix(reader);
+    message.flags = reader.get<std::uint32_t>();
+    const auto count = reader.get<std::uint32_t>();
+    message.totals.count = reader.get<std::uint64_t>();
+    message.totals.checksum = reader.get<std::uint64_t>();
+    message.items = reader.array<InventoryItem>(count, kReplicaIdsMax);
+    message.headers.reserve(message.items.size());
+    for (const auto& item : message.items) {
+        const auto header = parse_value_header(reader.bytes(item.header_bytes));
+        if (!header || header->key.size() > kKeyBytesMax || item.replica == 0 || header->put_id == 0 ||
+            header->size > kValueBytesMax) {
+            return std::nullopt;
+        }
+        message.headers.push_back(*header);
+    }
+    if (!reader.finished()) return std::nullopt;
+    return message;
+}
+
 }  // namespace mooncake::wire

@@ -12,6 +12,7 @@
 #include "wire/ids.h"
 #include "wire/lane.h"
 #include "wire/limits.h"
+#include "wire/value_header.h"
 
 namespace mooncake::wire {
 
@@ -64,6 +65,35 @@ struct ReportReply {
 void encode_report_reply(std::uint64_t settled_id, std::span<const SegmentId> unknown, Writer& writer);
 std::optional<ReportReply> parse_report_reply(Bytes body);
 
+// inventory, node to master: what the node holds sealed, to a master that did not grant it; chunk by chunk,
+// the next when the one before was answered (no body). total_count and total_checksum (xor of
+// mix64(replica_id)) run over the whole inventory, this chunk included: where they differ from what the
+// master counted, it refuses, and the node begins again. Headers carry what remains of TTL and soft pin.
+enum InventoryFlags : std::uint32_t { kInventoryFirst = 1, kInventoryLast = 2 };
+struct InventoryItem {
+    ReplicaId replica = 0;
+    SegmentId segment = 0;  // as this master named it
+    std::uint32_t header_bytes = 0;
+    std::uint32_t zero = 0;
+};
+static_assert(sizeof(InventoryItem) == 24);
+struct InventoryTotals {
+    std::uint64_t count = 0;
+    std::uint64_t checksum = 0;
+    void add(ReplicaId replica);
+    bool operator==(const InventoryTotals&) const = default;
+};
+struct Inventory {
+    Request request;
+    std::uint32_t flags = 0;  // InventoryFlags
+    InventoryTotals totals;
+    std::vector<InventoryItem> items;
+    std::vector<ValueHeader> headers;  // one an item; they view into the body
+};
+void encode_inventory(const Prefix& prefix, std::uint32_t flags, const InventoryTotals& totals,
+                      std::span<const InventoryItem> items, Bytes headers, Writer& writer);
+std::optional<Inventory> parse_inventory(Bytes body);
+
 // A fixed bijective mixer, so that sealed_checksum does not cancel between neighbouring ids.
 constexpr std::uint64_t mix64(std::uint64_t value) {
     value ^= value >> 30;
@@ -71,6 +101,11 @@ constexpr std::uint64_t mix64(std::uint64_t value) {
     value ^= value >> 27;
     value *= 0x94D049BB133111EBULL;
     return value ^ (value >> 31);
+}
+
+inline void InventoryTotals::add(ReplicaId replica) {
+    ++count;
+    checksum ^= mix64(replica);
 }
 
 }  // namespace mooncake::wire

@@ -44,6 +44,8 @@ const char* verb_name(Verb verb) {
             return "retire";
         case Verb::kReport:
             return "report";
+        case Verb::kInventory:
+            return "inventory";
         case Verb::kRead:
             return "read";
         case Verb::kWrite:

@@ -38,8 +38,9 @@ enum class Verb : std::uint8_t {
     kRelease = 18,
     kList = 20,
     kStats = 21,
-    kRetire = 30,  // master to node
-    kReport = 31,  // node to master
+    kRetire = 30,     // master to node
+    kReport = 31,     // node to master
+    kInventory = 32,  // node to master
     kRead = 40,
     kWrite = 41,
     kPing = 42,

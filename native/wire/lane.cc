@@ -95,11 +95,12 @@ std::optional<OpenSessionReply> parse_open_session_reply(Bytes body) {
     return message;
 }
 
-void encode_mount(const Prefix& prefix, std::uint64_t known_epoch, const Uuid& known_master,
+void encode_mount(const Prefix& prefix, const MountOrigin& origin,
                   std::span<const SegmentDescription> segments, Writer& writer) {
     encode_prefix(prefix, {}, writer);
-    writer.put(known_epoch);
-    writer.put(known_master);
+    writer.put(origin.known_epoch);
+    writer.put(origin.known_master);
+    writer.put(origin.flags);
     writer.put(static_cast<std::uint32_t>(segments.size()));
     for (const auto& segment : segments) encode_description(segment, writer);
 }
@@ -108,8 +109,9 @@ std::optional<Mount> parse_mount(Bytes body) {
     Reader reader(body);
     Mount message;
     message.request = parse_prefix(reader);
-    message.known_epoch = reader.get<std::uint64_t>();
-    message.known_master = reader.get<Uuid>();
+    message.origin.known_epoch = reader.get<std::uint64_t>();
+    message.origin.known_master = reader.get<Uuid>();
+    message.origin.flags = reader.get<std::uint32_t>();
     const auto count = bounded_count(reader, kSegmentsAMountMax);
     for (std::uint32_t i = 0; reader.ok() && i < count; ++i)
         message.segments.push_back(parse_description(reader));

@@ -33,10 +33,10 @@ struct Prefix {
 static_assert(sizeof(Prefix) == 24);
 
 enum RequestFlags : std::uint32_t {
-    kAvoidForPlacement =
-        4,             // put_start: `avoid` steers placement only; a value there is present all the same
-    kRemoveForce = 1,  // remove: also while a lease is held
+    kRemoveForce = 1,        // remove: also while a lease is held
     kExistsWithoutHold = 2,  // exists, match_prefix: neither touch recency nor hold (operators' questions)
+    // put_start: `avoid` steers placement only; a value there is present all the same
+    kAvoidForPlacement = 4,
 };
 
 // Segments this client cannot reach now: replicas there count as absent for it, and nothing is placed there.
@@ -110,13 +110,21 @@ struct SegmentDescription {
     std::vector<std::string_view> endpoints;  // "tcp://10.0.0.7:41234"
 };
 
-struct Mount {
-    Request request;
+enum MountFlags : std::uint32_t {
+    // The node holds values of an earlier reign: an inventory follows, and nothing is granted before its end.
+    kMountWithInventory = 1,
+};
+struct MountOrigin {
     std::uint64_t known_epoch = 0;  // the highest reign this node has followed, and of which master
     Uuid known_master{};
+    std::uint32_t flags = 0;  // MountFlags
+};
+struct Mount {
+    Request request;
+    MountOrigin origin;
     std::vector<SegmentDescription> segments;
 };
-void encode_mount(const Prefix& prefix, std::uint64_t known_epoch, const Uuid& known_master,
+void encode_mount(const Prefix& prefix, const MountOrigin& origin,
                   std::span<const SegmentDescription> segments, Writer& writer);
 std::optional<Mount> parse_mount(Bytes body);
 

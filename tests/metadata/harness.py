@@ -153,8 +153,9 @@ class Harness:
         segments: list[_core.SegmentDescription],
         known_epoch: int = 0,
         known_master: bytes = bytes(16),
+        flags: int = 0,
     ) -> list[tuple[int, int]]:
-        body = _core.encode_mount(session, self.next_sequence(), known_epoch, known_master, segments)
+        body = _core.encode_mount(session, self.next_sequence(), known_epoch, known_master, segments, flags)
         status, reply = self.ask("mount", body)
         assert status == OK, reply
         return _core.parse_mount_reply(reply)

@@ -131,7 +131,7 @@ void run_node(std::uint16_t port, int number, std::atomic<int>& ready, const std
     segment.host_id = "host";
     segment.endpoints = {"tcp://127.0.0.1:1"};
     CHECK(connection->ask(Verb::kMount, packed([&](auto& writer) {
-                              wire::encode_mount({connection->session, 1, 0, 0}, 0, {},
+                              wire::encode_mount({connection->session, 1, 0, 0}, {},
                                                  std::span(&segment, 1), writer);
                           })) == Status::kOk);
     ++ready;

@@ -150,7 +150,7 @@ class World {
         segment.host_id = "host-a";
         segment.endpoints = {"tcp://127.0.0.1:1"};
         const auto answer = ask(Verb::kMount, packed([&](auto& writer) {
-                                    wire::encode_mount({session, next_sequence(), 0, 0}, 0, {},
+                                    wire::encode_mount({session, next_sequence(), 0, 0}, {},
                                                        std::span(&segment, 1), writer);
                                 }),
                                 link);

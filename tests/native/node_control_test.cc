@@ -16,8 +16,9 @@ using wire::Verb;
 // Answers as a master of one epoch would; what a test wants otherwise it sets.
 class ScriptedMaster {
   public:
-    explicit ScriptedMaster(std::uint16_t port = 0, std::uint64_t epoch = 1, std::uint8_t uuid = 1)
-        : epoch_(epoch), uuid_{uuid}, loops_("master", 1), server_(loops_, options(port), [this] {
+    explicit ScriptedMaster(std::uint16_t port = 0, std::uint64_t epoch = 1, std::uint8_t uuid = 1,
+                            Status mount = Status::kOk, Status inventory = Status::kOk)
+        : mount_status(mount), inventory_status(inventory), epoch_(epoch), uuid_{uuid}, loops_("master", 1), server_(loops_, options(port), [this] {
               return std::make_unique<Handler>(
                   journal, [this](net::Connection& connection, const auto& header, wire::Bytes body) {
                       answer(connection, header, body);
@@ -57,15 +58,17 @@ class ScriptedMaster {
     bool answers_reports = true;
     bool forgets_session = false;            // the next report is answered SESSION_UNKNOWN
     std::optional<wire::SegmentId> unknown;  // named in the next report's answer
-    Status mount_status = Status::kOk;
+    Status mount_status;
+    Status inventory_status;
     std::uint64_t epoch_after_mount = 0;  // 0: as before
     wire::ReplicaId settled_id = 0;
     std::vector<wire::ReplicaId> freed;  // reported, in order
     std::vector<wire::ReplicaId> retire_freed;
     std::vector<wire::SegmentReport> last_segments;
     std::vector<wire::Uuid> incarnations;  // mounted, in order
-    std::uint64_t known_epoch = 0;         // of the last mount
-    wire::Uuid known_master{};
+    wire::MountOrigin origin;              // of the last mount
+    std::vector<wire::ReplicaId> told;  // by inventory since the last first chunk, in order
+    wire::InventoryTotals totals;            // as counted here
 
   private:
     static wire::Buffer with_epoch(wire::Buffer frame, std::uint64_t epoch, Status status = Status::kOk) {
@@ -122,6 +125,10 @@ class ScriptedMaster {
                 }
                 on_report(*wire::parse_report(body), writer);
                 break;
+            case Verb::kInventory:
+                on_inventory(*wire::parse_inventory(body));
+                if (!wire::ok(inventory_status)) return refuse(connection, header, inventory_status);
+                break;
             case Verb::kUnmount:
                 journal.note("unmount");
                 wire::encode_statuses(std::vector<Status>{Status::kOk}, writer);
@@ -134,8 +141,7 @@ class ScriptedMaster {
         if (header.verb == Verb::kReport) journal.note("report");
     }
     void on_mount(const wire::Mount& mount, wire::Writer& writer) {
-        known_epoch = mount.known_epoch;
-        known_master = mount.known_master;
+        origin = mount.origin;
         if (epoch_after_mount != 0) epoch_ = epoch_after_mount;
         CHECK_EQUAL(mount.segments.size(), 1u);
         const auto incarnation = mount.segments[0].incarnation;
@@ -145,6 +151,21 @@ class ScriptedMaster {
         }
         const wire::MountAnswer answer{mount_status, segments_[incarnation]};
         wire::encode_mount_reply({&answer, 1}, writer);
+    }
+    void on_inventory(const wire::Inventory& message) {
+        if ((message.flags & wire::kInventoryFirst) != 0) {
+            told.clear();
+            totals = {};
+        }
+        for (std::size_t i = 0; i < message.items.size(); ++i) {
+            const auto& item = message.items[i];
+            CHECK_EQUAL(item.segment, segments_[incarnations.back()]);
+            CHECK_EQUAL(std::string(message.headers[i].key), key_of(item.replica));
+            told.push_back(item.replica);
+            totals.add(item.replica);
+        }
+        CHECK(totals == message.totals);
+        journal.note((message.flags & wire::kInventoryLast) != 0 ? "last inventory chunk" : "inventory chunk");
     }
     void on_report(const wire::Report& report, wire::Writer& writer) {
         freed.insert(freed.end(), report.freed.begin(), report.freed.end());
@@ -178,9 +199,9 @@ class ScriptedMaster {
 };
 
 struct ControlledNode {
-    explicit ControlledNode(std::uint16_t port) {
+    explicit ControlledNode(std::uint16_t port, std::uint64_t bytes = 1u << 20) {
         std::vector<std::unique_ptr<node::MemorySegment>> memory;
-        memory.push_back(std::make_unique<node::MemorySegment>("test", 1u << 20, node::MemoryOptions{}));
+        memory.push_back(std::make_unique<node::MemorySegment>("test", bytes, node::MemoryOptions{}));
         holdings = std::make_shared<node::Holdings>(std::move(memory));
         node::ControlOptions options;
         options.lane = net::Endpoint{"127.0.0.1", port};
@@ -375,13 +396,94 @@ TEST(a_new_master_of_the_same_epoch_is_followed_only_after_the_old_one_has_been_
     second.journal.wait("mount");
     CHECK(net::boottime_ms() - last_heard >= 400);
     wait_until("the node is mounted", [&] { return node.control->status().mounted; });
+    second.journal.wait("last inventory chunk");
     second.change([&] {
-        CHECK_EQUAL(second.known_epoch, 1u);
-        CHECK_EQUAL(second.known_master[0], 1);
+        CHECK_EQUAL(second.origin.known_epoch, 1u);
+        CHECK_EQUAL(second.origin.known_master[0], 1);
+        CHECK_EQUAL(second.origin.flags, wire::kMountWithInventory);
+        CHECK(second.told == std::vector{replica_id(1)});
+        CHECK_EQUAL(second.incarnations.size(), 1u);
     });
     CHECK_EQUAL(node.control->status().epoch, 2u);
     CHECK(node.segment() != old_segment);
-    CHECK(node.open(replica_id(1)).reference == nullptr);
+    CHECK(node.open(replica_id(1)).reference != nullptr);
+    CHECK_EQUAL(node.control->status().expulsions_total, 0u);
+}
+
+// A node of `count` values whose master is gone; the next one listens on the same port.
+struct Orphaned {
+    explicit Orphaned(std::uint64_t count) {
+        ScriptedMaster first;
+        port = first.port();
+        node.emplace(port, std::uint64_t{4} << 20);
+        node->mounted();
+        for (std::uint64_t i = 1; i <= count; ++i) node->write(replica_id(i));
+        first.stop();
+    }
+    std::uint16_t port = 0;
+    std::optional<ControlledNode> node;
+};
+
+TEST(a_master_of_a_higher_epoch_is_told_every_value_in_chunks) {
+    constexpr std::uint64_t kCount = 20'000;  // headers of 70 bytes: two chunks
+    Orphaned orphaned(kCount);
+    ScriptedMaster second(orphaned.port, 2, 2);
+    second.journal.wait("last inventory chunk");
+    second.change([&] {
+        CHECK_EQUAL(second.told.size(), kCount);
+        CHECK_EQUAL(std::set(second.told.begin(), second.told.end()).size(), kCount);
+    });
+    CHECK(second.journal.count("inventory chunk") >= 1);
+    wait_until("the inventory is over",
+               [&] { return orphaned.node->control->status().inventories_total == 1; });
+    CHECK_EQUAL(orphaned.node->control->status().reported_replicas_total, kCount);
+    second.cut();
+    second.journal.wait("mount", 2);
+    orphaned.node->mounted();
+    second.change([&] { CHECK_EQUAL(second.origin.flags, 0u); });  // the same master is not told again
+}
+
+TEST(an_inventory_that_is_refused_or_cut_off_begins_again) {
+    Orphaned orphaned(3);
+    ScriptedMaster second(orphaned.port, 2, 2, Status::kOk, Status::kInvalidParams);
+    second.journal.wait("last inventory chunk", 2);
+    second.change([&] { second.inventory_status = Status::kOk; });
+    wait_until("the inventory is over",
+               [&] { return orphaned.node->control->status().inventories_total == 1; });
+    second.change([&] {
+        CHECK_EQUAL(second.told.size(), 3u);
+        CHECK_EQUAL(second.origin.flags, wire::kMountWithInventory);
+    });
+}
+
+TEST(a_node_that_comes_too_late_gives_up_what_it_holds) {
+    Orphaned orphaned(3);
+    ScriptedMaster second(orphaned.port, 2, 2, Status::kStaleEpoch);
+    wait_until("the node starts over", [&] { return orphaned.node->control->status().expulsions_total > 0; });
+    second.change([&] { second.mount_status = Status::kOk; });
+    wait_until("the node is mounted", [&] { return orphaned.node->control->status().mounted; });
+    CHECK(orphaned.node->open(replica_id(1)).reference == nullptr);
+    CHECK_EQUAL(orphaned.node->counts().used_bytes, 0u);
+    second.change([&] { CHECK_EQUAL(second.origin.flags, 0u); });
+}
+
+TEST(a_write_that_an_earlier_master_granted_is_cancelled_by_the_next) {
+    ScriptedMaster first;
+    ControlledNode node(first.port());
+    node.mounted();
+    node.holdings->with_directory([&](node::Directory& directory) {
+        const wire::WriteItem item{replica_id(7), directory.segment_id(0), 100, 0, 0};
+        CHECK(directory.begin_write(item, header_of(replica_id(7), 100), 1).status == Status::kOk);
+    });
+    const auto port = first.port();
+    first.stop();
+    ScriptedMaster second(port, 2, 2);
+    second.journal.wait("last inventory chunk");
+    node.holdings->with_directory([&](node::Directory& directory) {
+        CHECK(directory.seal(replica_id(7)) == Status::kStaleGrant);
+    });
+    second.change([&] { CHECK(second.told.empty()); });
+    CHECK_EQUAL(node.counts().used_bytes, 0u);
 }
 
 TEST(a_refused_mount_is_tried_again_and_says_why) {

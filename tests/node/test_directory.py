@@ -531,3 +531,38 @@ def test_entries_stay_small() -> None:
         assert write(directory, counter) == OK
     directory.check_invariants()
     assert directory.counts()["header_bytes"] // 4000 <= 90
+
+
+def test_an_inventory_lists_what_is_sealed_and_ends_what_is_received() -> None:
+    directory = Directory()
+    directory.add_segment(CAPACITY)
+    directory.attach(0, id_of(1, 1))
+    directory.adopt(1)
+    directory.set_now(1_000)
+    times = value_header(b"timed", 64, put_id=9, ttl_ms=500, soft_pin_ms=90, pins=2)
+    written = {id_of(1, 11): header_of(id_of(1, 11), 64), id_of(1, 12): times}
+    for replica, header in written.items():
+        assert directory.begin_write(replica, id_of(1, 1), 64, header, 1)[0] == OK
+        assert directory.seal(replica) == OK
+    for replica in (id_of(1, 13), id_of(1, 14)):
+        assert directory.begin_write(replica, id_of(1, 1), 64, header_of(replica, 64), 1)[0] == OK
+    assert directory.seal(id_of(1, 14)) == OK
+    assert directory.retire([id_of(1, 14)]) == [id_of(1, 14)]
+
+    directory.adopt(2)
+    directory.attach(0, id_of(2, 1))
+    directory.set_now(1_100)
+    listed = {replica: (segment, header) for replica, segment, header in directory.inventory()}
+    left = value_header(b"timed", 64, put_id=9, ttl_ms=400, soft_pin_ms=1, pins=2)
+    assert listed == {
+        id_of(1, 11): (id_of(2, 1), written[id_of(1, 11)]),
+        id_of(1, 12): (
+            id_of(2, 1),
+            left,
+        ),  # a pin that is over has its last millisecond: 0 would mean the default
+    }
+    assert directory.seal(id_of(1, 13)) == STALE_GRANT  # its grant is not known to the new master
+    assert (
+        directory.begin_write(id_of(1, 15), id_of(1, 1), 64, header_of(id_of(1, 15), 64), 1)[0] == STALE_GRANT
+    )
+    directory.check_invariants()

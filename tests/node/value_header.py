@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-HAS_CHECKSUM = 4
+HARD_PIN, SOFT_PIN, HAS_CHECKSUM = 1, 2, 4
 
 
 def text16(text: bytes) -> bytes:
@@ -20,8 +20,11 @@ def value_header(
     tenant: bytes = b"",
     checksum: int | None = None,
     user_metadata: bytes = b"",
+    ttl_ms: int = 0,
+    soft_pin_ms: int = 0,
+    pins: int = 0,
 ) -> bytes:
-    """An encoded ValueHeader with the fields that a node looks at."""
-    flags = 0 if checksum is None else HAS_CHECKSUM
-    fixed = struct.pack("<QQQQIIBB", put_id, size, 0, 0, 0, checksum or 0, flags, 1)
+    """An encoded ValueHeader. pins: HARD_PIN, SOFT_PIN."""
+    flags = pins | (0 if checksum is None else HAS_CHECKSUM)
+    fixed = struct.pack("<QQQQIIBB", put_id, size, ttl_ms, 0, soft_pin_ms, checksum or 0, flags, 1)
     return fixed + text16(tenant) + text16(key) + text16(user_metadata)

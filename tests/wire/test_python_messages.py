@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from node.value_header import value_header
 
 from mooncake_store import _core
 
 UUID = bytes(range(16))
+HEADER = value_header(b"k", 5, put_id=11, tenant=b"t", user_metadata=b"m", ttl_ms=7)
 SEGMENT: dict[str, Any] = {
     "tier": 1,
     "capacity_bytes": 1 << 30,
@@ -56,8 +58,15 @@ ROUND_TRIPS: list[tuple[str, dict[str, Any], Any]] = [
     ),
     (
         "mount",
-        {"session": 5, "sequence": 9, "known_epoch": 4, "known_master": UUID, "segments": [SEGMENT]},
-        {**REQUEST, "known_epoch": 4, "known_master": UUID, "segments": [SEGMENT]},
+        {
+            "session": 5,
+            "sequence": 9,
+            "known_epoch": 4,
+            "known_master": UUID,
+            "segments": [SEGMENT],
+            "flags": 1,
+        },
+        {**REQUEST, "known_epoch": 4, "known_master": UUID, "mount_flags": 1, "segments": [SEGMENT]},
     ),
     ("mount_reply", {"answers": [(0, 7), (-600, 0)]}, [(0, 7), (-600, 0)]),
     ("segment_ids", {"session": 5, "sequence": 9, "segments": [7]}, {**REQUEST, "ids": [7]}),
@@ -122,6 +131,18 @@ ROUND_TRIPS: list[tuple[str, dict[str, Any], Any]] = [
         "report",
         {"session": 5, "last_command_id": 4, "segments": [REPORTED], "freed": [21]},
         {**REQUEST, "sequence": 0, "last_command_id": 4, "segments": [REPORTED], "freed": [21]},
+    ),
+    (
+        "inventory",
+        {"session": 5, "flags": 3, "items": [(21, 7, HEADER)], "total_count": 4, "total_checksum": 9},
+        {
+            **REQUEST,
+            "sequence": 0,
+            "inventory_flags": 3,
+            "items": [(21, 7, HEADER)],
+            "total_count": 4,
+            "total_checksum": 9,
+        },
     ),
     ("report_reply", {"settled_id": 10, "unknown_segments": [7]}, (10, [7])),
     ("welcome", {"version": 1, "process": UUID, "software": "s"}, None),

@@ -195,7 +195,9 @@ bool PutBatch::on_grants(wire::Bytes body, std::uint64_t now_ms, Actions& action
 
 void PutBatch::settle_ungranted(std::uint32_t index, wire::Status status, std::uint64_t now_ms) {
     auto& entry = entries_[index];
-    if (status != wire::Status::kNotReady && status != wire::Status::kBusy) {
+    // Somebody's put is under way, a bound is reached, or the nodes have not told a new master all they hold.
+    if (status != wire::Status::kNotReady && status != wire::Status::kBusy &&
+        status != wire::Status::kRebuilding) {
         answer(index, status);
         return;
     }

@@ -128,6 +128,7 @@ wire::Status Directory::seal(wire::ReplicaId replica) {
     }
     leave(*entry);
     enter(*entry, State::kSealed);
+    entry->sealed_ms = now_ms_;
     count_sealed(segments_[entry->segment], replica);
     return wire::Status::kOk;
 }
@@ -210,6 +211,39 @@ wire::SegmentReport Directory::report(SegmentIndex index, wire::ReplicaId settle
     report.sealed_count = segment.settled_count;
     report.sealed_checksum = segment.settled_checksum;
     return report;
+}
+
+std::vector<wire::ReplicaId> Directory::take_inventory(std::size_t part) {
+    std::vector<wire::ReplicaId> sealed;
+    for (auto& [replica, entry] : shards_.at(part)) {
+        if (entry.state == State::kReceiving) end(entry);  // stays in the table until the receive has ended
+        if (entry.state == State::kSealed && is_current(entry)) sealed.push_back(replica);
+    }
+    return sealed;
+}
+
+bool Directory::describe(wire::ReplicaId replica, std::vector<wire::InventoryItem>& items,
+                         wire::Writer& headers) {
+    const Entry* entry = find(replica);
+    if (entry == nullptr || entry->state != State::kSealed || !is_current(*entry)) return false;
+    const std::size_t start = headers.size();
+    const wire::Bytes kept(entry->header.get(), entry->header_bytes);
+    wire::ValueHeader header = *wire::parse_value_header(kept);
+    if (header.ttl_ms == 0 && header.soft_pin_ms == 0) {
+        headers.bytes(kept);
+    } else {
+        // 0 would mean no TTL, and the default pin: the last millisecond stands for what is over.
+        const std::uint64_t age_ms = now_ms_ - std::min(now_ms_, entry->sealed_ms);
+        if (header.ttl_ms != 0) header.ttl_ms -= std::min(header.ttl_ms - 1, age_ms);
+        if (header.soft_pin_ms != 0) {
+            header.soft_pin_ms -=
+                static_cast<std::uint32_t>(std::min<std::uint64_t>(header.soft_pin_ms - 1, age_ms));
+        }
+        wire::encode(header, headers);
+    }
+    items.push_back(
+        {replica, segments_[entry->segment].id, static_cast<std::uint32_t>(headers.size() - start), 0});
+    return true;
 }
 
 Directory::Counts Directory::counts() const { return counts_; }

@@ -76,6 +76,8 @@ class Directory {
     std::uint64_t epoch() const { return epoch_; }
     // No master heard for client_ttl: nothing is read or written until one is.
     void set_fenced(bool fenced) { fenced_ = fenced; }
+    // The caller's clock, from which it counts what remains of a value's times.
+    void set_now(std::uint64_t now_ms) { now_ms_ = now_ms; }
 
     // ---- writing. `header` is an encoded ValueHeader; it is kept. `epoch` is the grant's.
     Granted begin_write(const wire::WriteItem& item, wire::Bytes header, std::uint64_t epoch);
@@ -107,6 +109,13 @@ class Directory {
 
     // ---- reporting. sealed_count and sealed_checksum cover ids at or below settled_id.
     wire::SegmentReport report(SegmentIndex segment, wire::ReplicaId settled_id);
+    // For a master that did not grant what is held (after adopt, when no older grant begins any more): one of
+    // kInventoryParts parts a call. What is still being received there is cancelled, since no grant of it is
+    // known any more; what is sealed is listed, in any order.
+    static constexpr std::size_t kInventoryParts = 256;
+    std::vector<wire::ReplicaId> take_inventory(std::size_t part);
+    // Appends a sealed replica's line and its header, with what remains of its times. False: it ended since.
+    bool describe(wire::ReplicaId replica, std::vector<wire::InventoryItem>& items, wire::Writer& headers);
 
     struct Counts {
         std::uint64_t replicas = 0;  // in any state
@@ -135,6 +144,7 @@ class Directory {
         wire::ReplicaId replica = 0;
         std::uint64_t digest = 0;
         std::uint64_t size = 0;  // of the value; its range is range_bytes(size)
+        std::uint64_t sealed_ms = 0;
         Range range;
         std::unique_ptr<std::uint8_t[]> header;
         std::uint32_t references = 0;
@@ -163,7 +173,7 @@ class Directory {
         std::set<wire::ReplicaId> unsettled;
     };
     // Many small tables: growing one moves few entries, so that no reader waits for a rehash of a million.
-    static constexpr std::size_t kShards = 256;
+    static constexpr std::size_t kShards = kInventoryParts;
     using Shard = std::unordered_map<wire::ReplicaId, Entry>;
 
     Shard& shard_of(wire::ReplicaId replica);
@@ -188,6 +198,7 @@ class Directory {
     DirectoryOptions options_;
     std::uint64_t epoch_ = 0;
     bool fenced_ = false;
+    std::uint64_t now_ms_ = 0;
     std::deque<Segment> segments_;
     std::array<Shard, kShards> shards_;
     std::size_t sweep_shard_ = kShards;  // the next one to sweep; kShards: none
