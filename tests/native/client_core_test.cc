@@ -390,6 +390,22 @@ TEST(a_short_value_is_not_an_answer_even_when_the_verdict_says_so) {
     CHECK_EQUAL(assembly.answers()[0].verdict.status, Status::kTransferFail);
 }
 
+// A node's descriptors promise bytes; only the bytes and the verdict after them make an answer. The simulation
+// found gets that answered OK with whatever lay in the caller's buffer when the connection had ended amid them.
+TEST(what_was_announced_but_did_not_come_has_no_verdict) {
+    const std::vector<ReadPart> parts{{0, 0, 0, 10}, {1, 0, 0, 5}};
+    ReadAssembly assembly(parts);
+    wire::ReadReply reply;
+    reply.pieces = {{0, wire::kPieceLast, 0, 10}, {1, wire::kPieceLast, 0, 5}};
+    reply.metadata = {"", ""};
+    CHECK(assembly.accept(reply, false));
+    for (const auto& answer : assembly.answers()) {
+        CHECK_EQUAL(answer.verdict.status, Status::kTransferFail);
+    }
+    assembly.settle(std::vector<wire::Verdict>(2));
+    for (const auto& answer : assembly.answers()) CHECK_EQUAL(answer.verdict.status, Status::kOk);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) { return check::run(argc, argv); }

@@ -13,12 +13,11 @@ bool ReadAssembly::accept(const wire::ReadReply& reply, bool has_more) {
         if (is_complete() || piece.index != next_) return false;
         if (piece.length > parts_[next_].length - received_) return false;
         const bool is_last = (piece.flags & wire::kPieceLast) != 0;
-        ranges_.push_back({next_, is_last, received_, piece.length});
+        const bool is_whole = is_last && received_ + piece.length == parts_[next_].length;
+        ranges_.push_back({next_, is_last, is_whole, received_, piece.length});
         if (!reply.metadata[i].empty()) answers_[next_].user_metadata = reply.metadata[i];
         received_ += piece.length;
         if (is_last) {
-            // What came decides, whatever the verdict will say: a short value is not this value.
-            if (received_ == parts_[next_].length) answers_[next_].verdict.status = wire::Status::kOk;
             ++next_;
             received_ = 0;
         }
@@ -32,9 +31,9 @@ void ReadAssembly::settle(std::span<const wire::Verdict> verdicts) {
     for (std::size_t i = 0; i < ranges_.size(); ++i) {
         if (!ranges_[i].is_last) continue;
         auto& verdict = answers_[ranges_[i].part].verdict;
-        const bool is_whole = wire::ok(verdict.status);
         verdict = verdicts[i];
-        if (!is_whole && wire::ok(verdict.status)) verdict.status = wire::Status::kTransferFail;
+        // What came decides, whatever the node says: a short value is not this value.
+        if (!ranges_[i].is_whole && wire::ok(verdict.status)) verdict.status = wire::Status::kTransferFail;
     }
 }
 

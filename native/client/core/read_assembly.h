@@ -20,6 +20,7 @@ class ReadAssembly {
     struct Range {
         std::uint32_t part = 0;
         bool is_last = false;
+        bool is_whole = false;     // with it the part has all of its bytes
         std::uint64_t offset = 0;  // within the part
         std::uint64_t length = 0;
     };
@@ -28,7 +29,7 @@ class ReadAssembly {
     // false: an answer that cannot be.
     bool accept(const wire::ReadReply& reply, bool has_more);
     std::span<const Range> ranges() const { return ranges_; }
-    // All of them were received.
+    // All of them were received. Until then no answer has a verdict: a connection may end amid the bytes.
     void settle(std::span<const wire::Verdict> verdicts);
     // The node refused the whole request.
     void refuse(wire::Status status);
