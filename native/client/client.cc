@@ -1,29 +1,16 @@
 #include "client/client.h"
 
-#include <random>
-
 #include "client/call.h"
 #include "client/core/key_batches.h"
 #include "client/driver.h"
 #include "client/keeper.h"
 #include "net/event_loop.h"
+#include "net/random.h"
 #include "wire/crc32c.h"
 
 namespace mooncake::client {
 
 namespace {
-
-wire::Uuid random_uuid() {
-    std::random_device device;
-    wire::Uuid uuid;
-    for (auto& byte : uuid) byte = static_cast<std::uint8_t>(device());
-    return uuid;
-}
-
-std::uint64_t random_seed() {
-    std::random_device device;
-    return (std::uint64_t{device()} << 32) | device();
-}
 
 std::uint64_t deadline_of(const Driver& driver, const CallOptions& options) {
     const auto timeout = options.timeout_ms != 0 ? options.timeout_ms : driver.options().rpc_timeout_ms;
@@ -86,7 +73,7 @@ bool check(const Options& options, std::string& why) {
 }
 
 std::unique_ptr<Client> Client::connect(const Options& options, std::string& why, wire::Status& status) {
-    auto driver = std::make_shared<Driver>(options, random_uuid(), random_seed());
+    auto driver = std::make_shared<Driver>(options, net::random_uuid(), net::random_seed());
     auto keeper = std::make_unique<Keeper>(*driver);
     if (!keeper->connect(net::monotonic_ms() + options.connect_timeout_ms, why, status)) return nullptr;
     keeper->start();

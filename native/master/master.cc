@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <stdexcept>
 
 #include "net/event_loop.h"
+#include "net/random.h"
 
 namespace mooncake::master {
 
@@ -17,11 +17,8 @@ namespace {
 constexpr std::uint64_t kSlicePauseMs = 1;
 
 MasterOptions with_random_parts(MasterOptions options) {
-    std::random_device random;
-    if (options.uuid == wire::Uuid{}) {
-        for (auto& byte : options.uuid) byte = static_cast<std::uint8_t>(random());
-    }
-    if (options.seed == 0) options.seed = (std::uint64_t{random()} << 32) | random();
+    if (options.uuid == wire::Uuid{}) options.uuid = net::random_uuid();
+    if (options.seed == 0) options.seed = net::random_seed();
     return options;
 }
 

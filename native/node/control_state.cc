@@ -1,14 +1,12 @@
 #include "node/control_state.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cassert>
 #include <chrono>
-#include <stdexcept>
 #include <utility>
 
 #include "net/discover.h"
+#include "net/random.h"
 #include "wire/status.h"
 
 namespace mooncake::node {
@@ -22,14 +20,6 @@ using wire::Verb;
 constexpr std::size_t kIdsALock = 1'000;
 // A chunk of an inventory: big enough to be few, small enough that retires and reports get in between.
 constexpr std::size_t kInventoryChunkBytes = 1u << 20;
-
-wire::Uuid random_uuid() {
-    wire::Uuid uuid{};
-    if (::getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size())) {
-        throw std::runtime_error("getrandom gave no bytes");
-    }
-    return uuid;
-}
 
 std::string text_of(wire::Bytes body) {
     wire::Reader reader(body);
@@ -561,7 +551,7 @@ void Control::State::start_over(const std::string& why) {
 }
 
 void Control::State::new_incarnation() {
-    incarnation_ = random_uuid();
+    incarnation_ = net::random_uuid();
     incarnation_changed_(incarnation_);
     change_status([&](ControlStatus& status) { status.incarnation = incarnation_; });
 }
