@@ -9,7 +9,7 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly sanitize check format proto clean
+.PHONY: help build demo quick test nightly sim sanitize check format proto clean
 
 help:
 	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
@@ -20,6 +20,7 @@ help:
 	@echo "make format    rewrite the sources in the house format"
 	@echo "make proto     generate mooncake_store/v1 from proto/"
 	@echo "make nightly   every test, with long property runs"
+	@echo "make sim       a simulated cluster with faults: SEED=7, or FIRST=1 SEEDS=200; STEPS=400 calls a seed"
 	@echo "make sanitize  the C++ tests under ASan with UBSan, and under TSan"
 	@echo "make clean     remove .venv and build/"
 
@@ -52,6 +53,13 @@ test: quick
 
 nightly: build
 	$(BIN)/python -m pytest -q --hypothesis-profile=nightly
+
+# The package's own build folder, so that only the simulation itself is compiled.
+SIM_BUILD = $(dir $(firstword $(wildcard build/cp3*/CMakeCache.txt)))
+sim: build
+	$(BIN)/cmake -S . -B $(SIM_BUILD) -DMOONCAKE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) >/dev/null
+	$(BIN)/cmake --build $(SIM_BUILD) --target simulation
+	$(SIM_BUILD)native_tests/simulation --first $(or $(SEED),$(FIRST),1) --seeds $(or $(SEEDS),1) --steps $(or $(STEPS),400)
 
 sanitize: $(addprefix sanitize-,address thread)
 

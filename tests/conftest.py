@@ -4,6 +4,8 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["native_build"]
+
 # A suite that a script started in the background inherits an ignored SIGINT and hands it on to its children;
 # tests of Ctrl-C would then wait for nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)

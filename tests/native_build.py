@@ -1,4 +1,4 @@
-"""Where the C++ test executables are; they are built when first asked for."""
+"""Where the C++ test executables are; they are built when first asked for. A plugin of conftest.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

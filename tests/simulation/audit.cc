@@ -1,0 +1,155 @@
+#include "audit.h"
+
+#include <map>
+#include <stdexcept>
+
+namespace simulation {
+
+namespace wire = mooncake::wire;
+using mooncake::node::Directory;
+using mooncake::node::SegmentIndex;
+
+namespace {
+
+constexpr Ms kHeartbeatMs = 300;
+
+std::string text(std::uint64_t value) { return std::to_string(value); }
+
+}  // namespace
+
+void Audit::after_step(const Host* host) {
+    for (NodeProcess& process : cluster_.nodes()) {
+        if (!process.is_running) continue;
+        const bool is_fenced = process.node->holdings()->is_fenced();
+        if (is_fenced && !process.was_fenced) ++fences_;
+        process.was_fenced = is_fenced;
+        if (process.host != host) continue;
+        check_node(process);
+        check_charges();
+    }
+    if (host != &cluster_.master_host()) return;
+    cluster_.master().check_invariants();
+    check_charges();
+}
+
+void Audit::check_node(NodeProcess& process) {
+    process.node->holdings()->with_directory([&](Directory& directory) {
+        try {
+            directory.check_invariants();
+        } catch (const std::logic_error& broken) {
+            violated(process.host->name + ": " + broken.what());
+        }
+    });
+    const auto status = process.node->status();
+    if (status.control.expulsions_total != process.expulsions_seen) {
+        process.expulsions_seen = status.control.expulsions_total;
+        process.has_leftovers = true;
+    }
+    if (status.counts.used_bytes == 0) process.has_leftovers = false;
+}
+
+// A session of our own at the master, as the gRPC door's clients have one.
+bool Audit::keep_session() {
+    const Ms now_ms = World::current()->now_ms();
+    if (session_ != 0 && now_ms < heartbeat_ms_ + kHeartbeatMs) return true;
+    heartbeat_ms_ = now_ms;
+    wire::Buffer body;
+    wire::Writer writer(body);
+    if (session_ != 0) {
+        wire::encode_prefix({session_, 0, 0, 0}, {}, writer);
+        cluster_.master().submit(wire::Verb::kHeartbeat, body,
+                                 [this](wire::Status status, const wire::Buffer&) {
+                                     if (!wire::ok(status)) session_ = 0;
+                                 });
+        if (session_ != 0) return true;
+        body.clear();
+    }
+    wire::OpenSession open;
+    open.process[0] = 0xA0;
+    open.name = "audit";
+    wire::encode(open, writer);
+    cluster_.master().submit(wire::Verb::kOpenSession, body,
+                             [this](wire::Status status, const wire::Buffer& answer) {
+                                 const auto reply = wire::parse_open_session_reply(answer);
+                                 session_ = wire::ok(status) && reply ? reply->session : 0;
+                             });
+    return session_ != 0;
+}
+
+// A range in use is charged until the master has heard that it is free.
+void Audit::check_charges() {
+    if (!keep_session()) return;
+    wire::Buffer body;
+    wire::Writer writer(body);
+    wire::encode_segment_ids({session_, 0, 0, 0}, {}, writer);
+    std::map<wire::SegmentId, std::uint64_t> charged;
+    cluster_.master().submit(wire::Verb::kSegments, body,
+                             [&](wire::Status status, const wire::Buffer& answer) {
+                                 if (!wire::ok(status)) return;
+                                 const auto infos = wire::parse_segments_reply(answer);
+                                 if (!infos) violated("the answer to segments does not parse");
+                                 for (const auto& info : *infos) charged[info.segment] = info.charged_bytes;
+                             });
+    for (NodeProcess& process : cluster_.nodes()) {
+        if (!process.is_running || process.has_leftovers) continue;
+        std::uint64_t charged_here = 0;
+        bool is_known = true;
+        const auto used = process.node->holdings()->with_directory([&](Directory& directory) {
+            for (std::size_t i = 0; i < directory.segment_count(); ++i) {
+                const auto found = charged.find(directory.segment_id(static_cast<SegmentIndex>(i)));
+                is_known &= found != charged.end();
+                if (is_known) charged_here += found->second;
+            }
+            return directory.counts().used_bytes;
+        });
+        if (is_known && used > charged_here) {
+            violated(process.host->name + " holds " + text(used) +
+                     " bytes, of which the master charges only " + text(charged_here));
+        }
+    }
+}
+
+std::uint64_t Audit::master_count(const std::string& name) {
+    for (const auto& [each, value] : cluster_.master().stats()) {
+        if (each == name) return value;
+    }
+    violated("the master counts no " + name);
+}
+
+Losses Audit::losses() {
+    Losses losses;
+    for (const auto& [name, value] : cluster_.master().stats()) {
+        if (name == "evicted_keys_total") losses.evicted = value;
+        if (name == "lost_keys_total") losses.lost = value;
+        if (name == "expired_keys_total") losses.expired = value;
+        if (name == "segments_expelled_total") losses.expelled = value;
+    }
+    losses.fences = fences_;
+    losses.crashes = cluster_.node_crashes();
+    return losses;
+}
+
+void Audit::check_no_unfinished_put() {
+    if (const auto count = master_count("unfinished_put_count"); count > 0) {
+        violated(text(count) + " puts neither ended nor were revoked or expired");
+    }
+}
+
+void Audit::check_empty() {
+    for (const char* name : {"key_count", "unfinished_put_count", "allocated_bytes", "dram_retiring_bytes",
+                             "retiring_replica_count", "retire_queue_count", "parked_calls_count"}) {
+        if (const auto value = master_count(name); value > 0) {
+            violated("everything was removed, but " + std::string(name) + " is " + text(value));
+        }
+    }
+    for (NodeProcess& process : cluster_.nodes()) {
+        const auto counts = process.node->status().counts;
+        if (counts.used_bytes + counts.references + counts.replicas + counts.receiving > 0) {
+            violated("everything was removed, but " + process.host->name + " holds " + text(counts.replicas) +
+                     " replicas of " + text(counts.used_bytes) + " bytes with " + text(counts.references) +
+                     " references");
+        }
+    }
+}
+
+}  // namespace simulation

@@ -1,0 +1,36 @@
+// What must hold after every step: each core's own invariants, and that the master charges at least what the
+// nodes hold.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cluster.h"
+#include "history.h"
+
+namespace simulation {
+
+class Audit {
+  public:
+    explicit Audit(Cluster& cluster) : cluster_(cluster) {}
+
+    // After a step of this host (nullptr: of the network, which changes nothing here).
+    void after_step(const Host* host);
+    // Nothing is stored, charged, read, waited for or queued any more.
+    void check_empty();
+    void check_no_unfinished_put();
+    Losses losses();
+    std::uint64_t master_count(const std::string& name);
+
+  private:
+    void check_node(NodeProcess& process);
+    void check_charges();
+    bool keep_session();
+
+    Cluster& cluster_;
+    std::uint64_t fences_ = 0;
+    mooncake::wire::SessionId session_ = 0;
+    Ms heartbeat_ms_ = 0;
+};
+
+}  // namespace simulation

@@ -1,0 +1,148 @@
+#include "history.h"
+
+#include <algorithm>
+
+namespace simulation {
+
+using mooncake::wire::PutId;
+
+namespace {
+
+// The master's clock is read every 50 ms, and a TTL counts from the commit, which is before its answer.
+constexpr Ms kTtlSlackMs = 100;
+
+std::uint64_t now_step() { return World::current()->step(); }
+std::string text(PutId put_id) { return "value " + std::to_string(put_id & mooncake::wire::kCounterMax); }
+
+}  // namespace
+
+void History::granted(const std::string& key, PutId put_id, const Put& put) {
+    if (places_.contains(put_id)) return;
+    auto& values = keys_[key].values;
+    places_[put_id] = {key, values.size()};
+    Value value;
+    value.put_id = put_id;
+    value.put = put;
+    values.push_back(value);
+}
+
+History::Value* History::find(PutId put_id) {
+    const auto found = places_.find(put_id);
+    return found == places_.end() ? nullptr : &keys_[found->second.first].values[found->second.second];
+}
+
+const std::string* History::key_of(PutId put_id) const {
+    const auto found = places_.find(put_id);
+    return found == places_.end() ? nullptr : &found->second.first;
+}
+
+void History::commit_sent(PutId put_id) {
+    Value* value = find(put_id);
+    if (value == nullptr || value->sent != kNotYet) return;
+    value->sent = now_step();
+    value->losses_before = losses_();
+}
+
+void History::commit_answered(PutId put_id, bool is_visible) {
+    Value* value = find(put_id);
+    if (value == nullptr) return;
+    if (value->answered == kNotYet) value->answered = now_step();
+    if (!is_visible || value->committed != kNotYet) return;
+    value->committed = now_step();
+    value->committed_ms = World::current()->now_ms();
+    keys_[*key_of(put_id)].ends.push_back({put_id, value->sent, now_step(), true});
+}
+
+void History::revoke_sent(PutId put_id) {
+    if (Value* value = find(put_id)) value->may_be_revoked = true;
+}
+
+std::size_t History::remove_sent(const std::string& key) {
+    auto& ends = keys_[key].ends;
+    ends.push_back({0, now_step(), kNotYet, false});
+    return ends.size() - 1;
+}
+
+void History::remove_answered(const std::string& key, std::size_t remove, bool is_removed) {
+    End& end = keys_[key].ends[remove];
+    if (end.answered != kNotYet) return;
+    end.answered = now_step();
+    end.is_sure = is_removed;
+}
+
+std::string History::ended(const Key& key, const Value& value, std::uint64_t began, Ms began_ms) const {
+    for (const End& end : key.ends) {
+        if (!end.is_sure || end.by == value.put_id || end.answered >= began) continue;
+        if (value.committed == kNotYet || value.committed >= end.sent) continue;
+        const std::string what = end.by == 0 ? "a remove" : text(end.by);
+        return text(value.put_id) + ", committed by step " + std::to_string(value.committed) +
+               ", was ended by " + what + ", sent at step " + std::to_string(end.sent) + " and answered at " +
+               std::to_string(end.answered) + ", before step " + std::to_string(began);
+    }
+    if (value.put.ttl_ms != 0 && value.committed_ms != kNever &&
+        began_ms > value.committed_ms + value.put.ttl_ms + kTtlSlackMs) {
+        return text(value.put_id) + ", committed by " + std::to_string(value.committed_ms) +
+               " ms, had a TTL of " + std::to_string(value.put.ttl_ms) + " ms, over at " +
+               std::to_string(began_ms) + " ms";
+    }
+    return {};
+}
+
+std::string History::hit(const std::string& key, PutId put_id, std::uint64_t began, Ms began_ms) {
+    Value* value = find(put_id);
+    if (value == nullptr || *key_of(put_id) != key) return text(put_id) + " was never granted for this key";
+    if (value->sent == kNotYet) return text(put_id) + " was never committed";
+    std::string why = ended(keys_[key], *value, began, began_ms);
+    if (!why.empty() || value->committed != kNotYet) return why;
+    // Its commit's answer has not been seen, but there it is.
+    value->committed = now_step();
+    value->committed_ms = World::current()->now_ms();
+    keys_[key].ends.push_back({put_id, value->sent, now_step(), true});
+    return {};
+}
+
+std::string History::present(const std::string& key, std::uint64_t began, Ms began_ms) const {
+    const auto found = keys_.find(key);
+    std::string why = "none was ever committed";
+    if (found == keys_.end()) return why;
+    for (const Value& value : found->second.values) {
+        if (value.sent == kNotYet) continue;
+        why = ended(found->second, value, began, began_ms);
+        if (why.empty()) return {};
+    }
+    return why;
+}
+
+// Nobody else's remove or commit can have come after its commit.
+bool History::is_undisputed(const Key& key, const Value& value) const {
+    if (value.may_be_revoked || value.put.ttl_ms != 0) return false;
+    for (const End& end : key.ends) {
+        if (end.by != value.put_id && (end.answered == kNotYet || end.answered > value.sent)) return false;
+    }
+    return std::all_of(key.values.begin(), key.values.end(), [&](const Value& other) {
+        return other.put_id == value.put_id || other.sent == kNotYet || other.answered < value.sent;
+    });
+}
+
+std::string History::miss(const std::string& key, std::uint64_t began) {
+    const auto found = keys_.find(key);
+    if (found == keys_.end()) return {};
+    for (const Value& value : found->second.values) {
+        if (value.committed >= began || !is_undisputed(found->second, value)) continue;
+        const Losses now = losses_();
+        const Losses& before = value.losses_before;
+        const bool is_segment_lost = now.lost != before.lost || now.expelled != before.expelled;
+        if (is_segment_lost || now.fences != before.fences || now.crashes != before.crashes) continue;
+        if (!value.put.is_hard_pinned && now.evicted != before.evicted) continue;
+        if (value.put.is_hard_pinned) {
+            return "hard-pinned " + text(value.put_id) + ", committed by step " +
+                   std::to_string(value.committed) + ", is gone although nobody removed it";
+        }
+        return text(value.put_id) + ", committed by step " + std::to_string(value.committed) +
+               ", is gone although nothing was removed, evicted or lost since";
+    }
+    ++misses_judged_;
+    return {};
+}
+
+}  // namespace simulation

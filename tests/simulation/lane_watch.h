@@ -1,0 +1,67 @@
+// Listens to the frames between clients and master: tells the history what they mean and the journal what was
+// asked and answered. Sees each byte when its sender hands it to the network, whether or not it arrives.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "history.h"
+#include "journal.h"
+#include "kernel.h"
+#include "wire/frame.h"
+#include "wire/lane.h"
+
+namespace simulation {
+
+class LaneWatch {
+  public:
+    LaneWatch(std::uint16_t lane_port, History& history, Journal& journal)
+        : lane_port_(lane_port), history_(history), journal_(journal) {}
+
+    // `repeat` is given each whole request of a client with the hello that its connection began with.
+    using Repeat = std::function<void(const Socket& from, const mooncake::wire::Buffer& hello,
+                                      const mooncake::wire::Buffer& frame)>;
+    void on_request(Repeat repeat) { repeat_ = std::move(repeat); }
+    void sent(const Socket& from, std::span<const std::uint8_t> bytes);
+
+    // Answers by verb and status, of single keys where a verb has them.
+    std::map<std::pair<mooncake::wire::Verb, mooncake::wire::Status>, std::uint64_t> answers;
+    std::uint64_t retires = 0;
+
+  private:
+    struct Request {
+        mooncake::wire::Verb verb = mooncake::wire::Verb::kPing;
+        std::vector<std::string> keys;
+        std::vector<std::size_t> removes;  // one a key
+        std::vector<mooncake::wire::PutId> put_ids;
+        History::Put put;
+    };
+    struct Connection {
+        bool is_client = false;
+        mooncake::wire::Buffer hello;
+        std::array<mooncake::wire::Buffer, 2> partial;  // by direction
+        std::map<std::uint64_t, Request> requests;      // by request_id
+    };
+    void frame(const Socket& from, Connection& connection, std::span<const std::uint8_t> bytes);
+    void request(const Socket& from, Connection& connection, const mooncake::wire::FrameHeader& header,
+                 mooncake::wire::Bytes body);
+    void answer(const Socket& from, Connection& connection, const mooncake::wire::FrameHeader& header,
+                mooncake::wire::Bytes body);
+    void on_grants(const Request& request, mooncake::wire::Bytes body, std::string& told);
+    void on_statuses(const Request& request, mooncake::wire::Bytes body, std::string& told);
+
+    const std::uint16_t lane_port_;
+    History& history_;
+    Journal& journal_;
+    Repeat repeat_;
+    std::map<std::uint64_t, Connection> connections_;
+    // Of a remove that was sent before: (session, sequence) to the numbers of its keys.
+    std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::size_t>> removes_;
+};
+
+}  // namespace simulation

@@ -1,0 +1,48 @@
+// What one seed draws before anything happens: how large the cluster is, how it is set up, what goes wrong
+// and how often. Small numbers on purpose: room is always short and every deadline comes within seconds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "master/master.h"
+#include "random.h"
+#include "weather.h"
+
+namespace simulation {
+
+struct Plan {
+    std::size_t nodes = 3;
+    std::size_t clients = 3;
+    std::size_t callers = 3;  // threads of each client that call it
+    std::vector<std::uint64_t> capacities;
+    std::size_t segments_a_node = 1;
+    std::size_t keys = 30;
+    std::uint64_t value_bytes_max = 20'000;
+    std::uint64_t wide_value_in_10000 = 200;  // values of several read chunks or stripes
+    // Without them wrong bytes are seen as such; with them they may hide behind another replica.
+    bool checksums = true;
+    mooncake::master::MasterOptions master;
+
+    Ms latency_max_ms = 2;
+    std::uint64_t bytes_a_ms = 50'000;
+    // In 10,000 passages, requests or turns of the fault's own clock; 0 = this seed does without.
+    std::uint64_t resets = 0;
+    std::uint64_t delays = 0;
+    std::uint64_t repeats = 0;
+    std::uint64_t client_crashes = 0;
+    std::uint64_t node_crashes = 0;
+    std::uint64_t node_silences = 0;
+    std::uint64_t slow_nodes = 0;
+
+    // What a delay or a rest should end on, or beside.
+    std::vector<Ms> deadlines() const;
+    bool is_calm() const {
+        return resets + delays + repeats + client_crashes + node_crashes + node_silences + slow_nodes == 0;
+    }
+};
+
+Plan draw_plan(Random& random);
+
+}  // namespace simulation

@@ -1,0 +1,302 @@
+#include "run.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <memory>
+
+#include "audit.h"
+#include "lane_watch.h"
+
+namespace simulation {
+
+namespace wire = mooncake::wire;
+
+namespace {
+
+constexpr Ms kFaultPeriodMs = 100;
+constexpr Ms kBusyMaxMs = 120'000;  // a run whose calls make no progress
+constexpr Ms kSettleMs = 6'000;     // beyond every deadline of the plan
+constexpr Ms kEmptyMs = 2'500;  // for the last retires and reports
+constexpr Ms kRepeatAnswerMs = 2'000;
+constexpr std::uint64_t kRepeatFrameBytesMax = 64u << 10;
+constexpr std::size_t kStoryLinesMax = 400;
+
+class Run {
+  public:
+    Run(std::uint64_t seed, std::uint64_t calls_max, bool keeps_lines, Totals& totals)
+        : totals_(totals),
+          world_(seed),
+          plan_(draw_plan(world_.random())),
+          journal_(world_, keeps_lines),
+          history_([this] { return audit_->losses(); }),
+          watch_(kLanePort, history_, journal_),
+          kernel_(
+              world_, weather(), faults_,
+              [this](const Socket& from, std::span<const std::uint8_t> bytes) { watch_.sent(from, bytes); }),
+          cluster_(world_, kernel_, plan_),
+          workload_(world_, cluster_, plan_, history_, journal_, totals.calls, calls_max),
+          ghost_(world_.add_host("ghost")) {
+        audit_ = std::make_unique<Audit>(cluster_);
+        cluster_.client_started = [this](std::size_t client) { workload_.start_callers(client); };
+        watch_.on_request([this](const Socket& from, const wire::Buffer& hello, const wire::Buffer& frame) {
+            maybe_repeat(from, hello, frame);
+        });
+    }
+
+    std::uint64_t go();
+    std::string describe(const std::string& key) const;
+
+  private:
+    std::unique_ptr<Weather> weather();
+    void run_until(const std::function<bool()>& is_reached, const char* what, Ms limit_ms);
+    void let_pass(Ms delay_ms);
+    void on_fiber(Host& host, const std::function<void()>& body, const char* what, Ms limit_ms);
+    void misfortune();
+    void heal();
+    void maybe_repeat(const Socket& from, const wire::Buffer& hello, const wire::Buffer& frame);
+    static void ask_again(const Address& lane, const wire::Buffer& hello, const wire::Buffer& frame);
+    void add_totals();
+    void stop();
+
+    Totals& totals_;
+    World world_;
+    FaultCounts faults_;
+    bool faults_are_on_ = false;
+    const Plan plan_;
+    Journal journal_;
+    History history_;
+    LaneWatch watch_;
+    Kernel kernel_;
+    Cluster cluster_;
+    Workload workload_;
+    Host& ghost_;
+    std::unique_ptr<Audit> audit_;
+};
+
+Run* g_run = nullptr;
+
+std::unique_ptr<Weather> Run::weather() {
+    Random& random = world_.random();
+    std::unique_ptr<Weather> weather =
+        std::make_unique<FairWeather>(random, plan_.latency_max_ms, plan_.bytes_a_ms);
+    weather = std::make_unique<IllHosts>(std::move(weather));
+    weather = std::make_unique<Delays>(std::move(weather), random, plan_.delays, plan_.deadlines(),
+                                       faults_are_on_, faults_);
+    return std::make_unique<Resets>(std::move(weather), random, plan_.resets, faults_are_on_, faults_);
+}
+
+// ---- the world goes on
+
+void Run::run_until(const std::function<bool()>& is_reached, const char* what, Ms limit_ms) {
+    const Ms until_ms = world_.now_ms() + limit_ms;
+    while (!is_reached()) {
+        if (!world_.advance()) violated(std::string("nothing can happen any more while waiting for ") + what);
+        if (world_.now_ms() > until_ms) {
+            violated(std::string(what) + ": not within " + std::to_string(limit_ms) + " ms");
+        }
+        audit_->after_step(world_.last_host());
+        workload_.check_deadlines();
+    }
+}
+
+void Run::let_pass(Ms delay_ms) {
+    const Ms until_ms = world_.now_ms() + delay_ms;
+    world_.at(until_ms, [] {});
+    run_until([&] { return world_.now_ms() >= until_ms; }, "time to pass", delay_ms + 1);
+}
+
+void Run::on_fiber(Host& host, const std::function<void()>& body, const char* what, Ms limit_ms) {
+    bool is_done = false;
+    world_.spawn(host, what, [&] {
+        body();
+        is_done = true;
+    });
+    run_until([&] { return is_done; }, what, limit_ms);
+}
+
+std::uint64_t Run::go() {
+    g_run = this;
+    bool is_mounted = false;
+    cluster_.start();
+    while (!is_mounted) {  // before that there is nothing to audit
+        world_.advance();
+        is_mounted =
+            std::all_of(cluster_.nodes().begin(), cluster_.nodes().end(), [](const NodeProcess& process) {
+                return process.is_running && process.node->status().control.mounted;
+            });
+    }
+    faults_are_on_ = true;
+    misfortune();
+    run_until([&] { return workload_.is_over(); }, "the calls", kBusyMaxMs);
+    heal();
+    run_until([&] { return workload_.calls_under_way() == 0; }, "the last calls", kSettleMs);
+    run_until(
+        [&] {
+            const auto runs = [](const auto& process) { return process.is_running; };
+            return std::all_of(cluster_.nodes().begin(), cluster_.nodes().end(), runs) &&
+                   std::all_of(cluster_.clients().begin(), cluster_.clients().end(), runs);
+        },
+        "the processes to be back", kSettleMs);
+    let_pass(kSettleMs);
+    audit_->check_no_unfinished_put();
+    on_fiber(
+        *cluster_.clients()[0].host, [this] { workload_.remove_everything(); }, "removing all", kSettleMs);
+    let_pass(kEmptyMs);
+    audit_->check_empty();
+    add_totals();
+    stop();
+    g_run = nullptr;
+    return journal_.hash();
+}
+
+void Run::stop() {
+    bool is_done = false;
+    world_.spawn(cluster_.master_host(), "stop", [&] {
+        cluster_.stop();
+        is_done = true;
+    });
+    const Ms until_ms = world_.now_ms() + kSettleMs;
+    while (!is_done) {
+        if (!world_.advance() || world_.now_ms() > until_ms) violated("the processes do not stop");
+    }
+    while (world_.advance()) {
+        if (world_.now_ms() > until_ms + kSettleMs)
+            violated("something goes on although every process has stopped");
+    }
+    if (kernel_.open_files() > 0)
+        violated(std::to_string(kernel_.open_files()) + " descriptors were left open");
+}
+
+// ---- what goes wrong
+
+void Run::misfortune() {
+    if (!faults_are_on_) return;
+    world_.at(world_.now_ms() + kFaultPeriodMs, [this] { misfortune(); });
+    Random& random = world_.random();
+    const auto deadlines = plan_.deadlines();
+    const auto a_while = [&] {
+        return random.chance(5'000) ? random.pick(deadlines) + random.below(3) - 1 : random.between(1, 3'000);
+    };
+    const std::size_t client = random.below(plan_.clients);
+    if (random.chance(plan_.client_crashes) && cluster_.clients()[client].is_running) {
+        ++faults_[Fault::kClientCrash];
+        journal_.line("fault", cluster_.clients()[client].host->name + " crashes");
+        cluster_.crash_client(client, random.chance(5'000), a_while());
+    }
+    const std::size_t index = random.below(plan_.nodes);
+    NodeProcess& node = cluster_.nodes()[index];
+    if (!node.is_running) return;
+    if (random.chance(plan_.node_crashes)) {
+        ++faults_[Fault::kNodeCrash];
+        journal_.line("fault", node.host->name + " crashes");
+        cluster_.crash_node(index, random.chance(5'000), a_while());
+    } else if (random.chance(plan_.node_silences)) {
+        ++faults_[Fault::kNodeSilence];
+        node.host->muted_until = world_.now_ms() + a_while();
+        journal_.line("fault",
+                      node.host->name + " is silent until " + std::to_string(node.host->muted_until) + " ms");
+    } else if (random.chance(plan_.slow_nodes)) {
+        ++faults_[Fault::kSlowNode];
+        node.host->slowness = static_cast<std::uint32_t>(random.between(5, 60));
+        journal_.line("fault", node.host->name + " is slow by " + std::to_string(node.host->slowness));
+        world_.at(world_.now_ms() + a_while(), [&node] { node.host->slowness = 1; });
+    }
+}
+
+void Run::heal() {
+    faults_are_on_ = false;
+    workload_.is_stopped = true;
+    for (Host& host : world_.hosts()) {
+        host.muted_until = std::min(host.muted_until, world_.now_ms());
+        host.slowness = 1;
+    }
+    journal_.line("fault", "all faults are over");
+}
+
+// The network holds on to a request of a connection that its client has long given up, and delivers it late.
+void Run::maybe_repeat(const Socket& from, const wire::Buffer& hello, const wire::Buffer& frame) {
+    Random& random = world_.random();
+    if (from.host == &ghost_ || !faults_are_on_ || frame.size() > kRepeatFrameBytesMax) return;
+    if (!random.chance(plan_.repeats)) return;
+    ++faults_[Fault::kRepeat];
+    const Ms delay_ms = random.chance(3'000) ? random.pick(plan_.deadlines()) : random.below(100);
+    world_.at(world_.now_ms() + delay_ms, [this, lane = from.remote, hello, frame] {
+        world_.spawn(ghost_, "repeat", [lane, hello, frame] { ask_again(lane, hello, frame); });
+    });
+}
+
+void Run::ask_again(const Address& lane, const wire::Buffer& hello, const wire::Buffer& frame) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(lane.port);
+    address.sin_addr.s_addr = htonl(lane.host);
+    ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    pollfd entry{fd, POLLOUT, 0};
+    ::poll(&entry, 1, static_cast<int>(kRepeatAnswerMs));
+    ::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL);
+    ::send(fd, frame.data(), frame.size(), MSG_NOSIGNAL);
+    // Whatever is answered, for as long as a client would have listened.
+    const Ms until_ms = World::current()->now_ms() + kRepeatAnswerMs;
+    std::array<std::uint8_t, 4096> ignored;
+    while (World::current()->now_ms() < until_ms) {
+        entry.events = POLLIN;
+        ::poll(&entry, 1, static_cast<int>(until_ms - World::current()->now_ms()));
+        if (::recv(fd, ignored.data(), ignored.size(), MSG_DONTWAIT) == 0 || (entry.revents & POLLERR) != 0)
+            break;
+    }
+    ::close(fd);
+}
+
+// ---- what is told of it
+
+void Run::add_totals() {
+    ++totals_.seeds;
+    totals_.steps += world_.step();
+    totals_.world_ms += world_.now_ms();
+    totals_.misses_judged += history_.misses_judged();
+    for (std::size_t i = 0; i < faults_.of.size(); ++i) totals_.faults.of[i] += faults_.of[i];
+    for (const auto& [name, value] : cluster_.master().stats()) totals_.master[name] += value;
+    for (const auto& process : cluster_.nodes()) {
+        const auto counts = process.node->status().counts;
+        totals_.nodes["gone"] += counts.gone;
+        totals_.nodes["stale_grants"] += counts.stale_grants;
+        totals_.nodes["no_ranges"] += counts.no_ranges;
+        totals_.nodes["fenced_refusals"] += counts.fenced_refusals;
+        totals_.nodes["expulsions"] += process.node->status().control.expulsions_total;
+    }
+    for (const auto& [what, count] : watch_.answers) {
+        const std::string name =
+            std::string(wire::verb_name(what.first)) + "." + wire::status_name(what.second);
+        totals_.answers[name] += count;
+    }
+}
+
+std::string Run::describe(const std::string& key) const {
+    std::string text = "at step " + std::to_string(world_.step()) + ", " + std::to_string(world_.now_ms()) +
+                       " ms; faults so far:";
+    for (std::size_t i = 0; i < faults_.of.size(); ++i) {
+        text += std::string(" ") + kFaultNames[i] + " " + std::to_string(faults_.of[i]);
+    }
+    text += "\n";
+    if (!journal_.keeps_lines()) return text;
+    text += key.empty() ? "the last of all that happened:\n" : "the story of '" + key + "':\n";
+    return text + journal_.story(key, kStoryLinesMax);
+}
+
+}  // namespace
+
+std::uint64_t run_seed(std::uint64_t seed, std::uint64_t calls_max, bool keeps_lines, Totals& totals) {
+    Run run(seed, calls_max, keeps_lines, totals);
+    return run.go();
+}
+
+std::string describe_run(const std::string& key) {
+    return g_run != nullptr ? g_run->describe(key) : std::string();
+}
+
+}  // namespace simulation
