@@ -197,6 +197,10 @@ def encode_statuses(statuses: Sequence[int]) -> bytes: ...
 def parse_statuses(body: bytes) -> list[int]:
     """The answer of exists, remove, touch, release, put_end, put_revoke and unmount."""
 
+def encode_why_reply(items: Sequence[tuple[int, int, int]]) -> bytes: ...
+def parse_why_reply(body: bytes) -> list[tuple[int, int, int]]:
+    """(status as exists answers it, reason of proto/FRAMES.md, ms since it ended) a key."""
+
 def encode_match_prefix_reply(length: int, miss: int) -> bytes: ...
 def parse_match_prefix_reply(body: bytes) -> tuple[int, int]:
     """(keys present before the first miss, why the next one is missing)."""

@@ -107,11 +107,16 @@ HELP: Final = {
     "lane_version_refusals_total": "Connections refused for a protocol version that does not meet ours",
     "lookup_hit_bytes_total": "Bytes of values that lookups found",
     "lookup_hits_total": "Keys that lookups found",
-    "lookup_misses_not_found_total": "Keys that lookups did not find: never put, or gone",
+    "lookup_misses_abandoned_total": "Keys that lookups missed because their put was not finished",
+    "lookup_misses_evicted_total": "Keys that lookups missed because they were evicted",
+    "lookup_misses_expired_total": "Keys that lookups missed because their ttl_ms had passed",
+    "lookup_misses_lost_total": "Keys that lookups missed because their last copy went with its node",
+    "lookup_misses_never_stored_total": "Keys that lookups missed and the master knows no end of",
     "lookup_misses_not_ready_total": "Keys that lookups missed because their put had not ended",
     "lookup_misses_rebuilding_total": (
         "Keys that lookups missed while nodes may still tell them to a restarted master"
     ),
+    "lookup_misses_removed_total": "Keys that lookups missed because they were removed",
     "lookup_misses_unreachable_total": (
         "Keys that lookups missed because the asking client cannot reach their segments"
     ),

@@ -52,6 +52,23 @@ std::vector<int> parse_statuses(const nb::bytes& body) {
     return numbers;
 }
 
+nb::bytes encode_why_reply(const std::vector<std::tuple<int, int, std::uint64_t>>& items) {
+    std::vector<wire::WhyRecord> records;
+    for (const auto& [status, reason, ended_ms_ago] : items) {
+        records.push_back({to_status(status), static_cast<wire::Absence>(reason), 0, 0, ended_ms_ago});
+    }
+    return written([&](wire::Writer& writer) { wire::encode_why_reply(records, writer); });
+}
+
+nb::list parse_why_reply(const nb::bytes& body) {
+    nb::list items;
+    for (const auto& record : parsed(wire::parse_why_reply(view(body)), "why's answer")) {
+        items.append(
+            nb::make_tuple(number(record.status), static_cast<int>(record.reason), record.ended_ms_ago));
+    }
+    return items;
+}
+
 nb::bytes encode_match_prefix_reply(std::uint32_t length, int miss) {
     return written(
         [&](wire::Writer& writer) { writer.put(wire::MatchPrefixReply{length, to_status(miss), 0}); });
@@ -289,6 +306,8 @@ void bind_wire_object_messages(nb::module_& module) {
     module.def("parse_keys_request", &parse_keys_request, "body"_a);
     module.def("encode_statuses", &encode_statuses, "statuses"_a);
     module.def("parse_statuses", &parse_statuses, "body"_a);
+    module.def("encode_why_reply", &encode_why_reply, "items"_a);
+    module.def("parse_why_reply", &parse_why_reply, "body"_a);
     module.def("encode_match_prefix_reply", &encode_match_prefix_reply, "length"_a, "miss"_a);
     module.def("parse_match_prefix_reply", &parse_match_prefix_reply, "body"_a);
     module.def("encode_lookup_reply", &encode_lookup_reply, "items"_a);

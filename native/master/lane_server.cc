@@ -37,6 +37,7 @@ Door door_of(Verb verb) {
         case Verb::kRemove:
         case Verb::kTouch:
         case Verb::kRelease:
+        case Verb::kWhy:
         case Verb::kList:
             return Door::kClients;
         case Verb::kHello:

@@ -99,6 +99,7 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
         case wire::Verb::kRemove:
         case wire::Verb::kTouch:
         case wire::Verb::kRelease:
+        case wire::Verb::kWhy:
             take(state, wire::parse_keys_request(own));
             break;
         case wire::Verb::kPutStart:

@@ -56,6 +56,7 @@ struct Command::State {
     std::vector<PlacesRange> ranges;  // one a grant
     std::vector<wire::ReplicaPlace> places;
     wire::MatchPrefixReply match;
+    std::vector<wire::WhyRecord> whys;
 
     std::uint64_t list_cursor = 0;
     std::uint32_t listed_count = 0;

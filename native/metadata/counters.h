@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "wire/frame.h"
+#include "wire/lane.h"
 
 namespace mooncake::metadata {
 
@@ -23,10 +24,7 @@ struct Counters {
 
     std::uint64_t lookup_hits = 0;
     std::uint64_t lookup_hit_bytes = 0;
-    std::uint64_t misses_not_found = 0;
-    std::uint64_t misses_not_ready = 0;
-    std::uint64_t misses_unreachable = 0;
-    std::uint64_t misses_rebuilding = 0;  // not found while nodes may still report it
+    std::array<std::uint64_t, wire::kAbsences> misses{};  // of lookups, by reason
 
     std::uint64_t allocation_failures = 0;  // no replica could be placed
     std::uint64_t partial_allocations = 0;  // fewer than were asked for

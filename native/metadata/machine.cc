@@ -107,6 +107,7 @@ bool Machine::run(State& command, Effects& effects) {
         case wire::Verb::kLookup:
         case wire::Verb::kTouch:
         case wire::Verb::kRelease:
+        case wire::Verb::kWhy:
             return read_keys(command, effects);
         case wire::Verb::kPutStart:
             return put_start(command, effects);

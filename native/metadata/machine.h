@@ -11,6 +11,7 @@
 
 #include "metadata/command_state.h"
 #include "metadata/counters.h"
+#include "metadata/departures.h"
 #include "metadata/effect.h"
 #include "metadata/journal.h"
 #include "metadata/key_table.h"
@@ -36,6 +37,9 @@ inline constexpr std::uint64_t kRebuildTtls = 2;
 // Keys whose older values are known to be dead, remembered while inventories come in. Beyond it nothing more
 // is taken in: caches may be lost, removes may not.
 inline constexpr std::size_t kDeadKeysMax = 1 << 18;
+
+// Of a key that was never stored, `why` asks so many other tenants.
+inline constexpr std::size_t kTenantsAsked = 64;
 
 // One replica wherever it is, with what it costs there.
 struct ReplicaPosition {
@@ -111,8 +115,10 @@ class Machine {
     void release_lease(Ref ref, Object& object);
     bool is_reachable(const Object& object, const wire::AvoidList& avoid) const;
     void touch(Object& object) { object.stamp = ++clock_; }
-    void count_miss(wire::Status status);
+    void count_miss(wire::Status status, std::string_view key, std::uint32_t tenant);
     wire::Status absent() const;
+    wire::WhyRecord explain(wire::Status status, std::string_view key, std::uint32_t tenant) const;
+    bool is_another_tenants(std::string_view key, std::uint32_t tenant) const;
     // Calls answer(key, ref) for up to `keys_max` keys, prefetching; until it answers false.
     template <class Answer>
     void probe_keys(State& command, std::uint32_t tenant, std::size_t keys_max, Answer&& answer);
@@ -169,6 +175,8 @@ class Machine {
     // Ends the visible value: its replicas retire; the record goes unless a put needs it.
     void end_value(Ref ref, ReplicaEvent event, Effects& effects, std::vector<wire::ReplicaId>* retired);
     void erase_record(Ref ref);
+    // For whoever asks later why the key is not there.
+    void note_end(std::uint64_t hash, ReplicaEvent event);
     // The record as this moment sees it: without replicas on expelled segments, without an ended TTL. False:
     // the record is gone.
     bool freshen(Ref ref, Effects& effects);
@@ -266,6 +274,7 @@ class Machine {
     Puts puts_;
     Retiring retiring_;
     Journal journal_;
+    Departures departures_;
     Counters counters_;
     std::vector<Deadline> deadlines_;  // heap
 

@@ -250,7 +250,10 @@ wire::Status Machine::end_one(State& command, wire::PutId put_id,
         return wire::Status::kOk;
     }
     forget_put(index);
-    if (!object.is_visible()) erase_record(put.record);
+    if (!object.is_visible()) {
+        note_end(subject, ReplicaEvent::kFailed);
+        erase_record(put.record);
+    }
     return superseded ? wire::Status::kSuperseded : wire::Status::kWriteFail;
 }
 
@@ -327,7 +330,9 @@ void Machine::drop_put(PutIndex index, ReplicaEvent event, Effects& effects,
         if (retires && retired != nullptr) retired->push_back(put.replicas[i].replica);
     }
     forget_put(index);
-    if (!object.is_visible()) erase_record(put.record);
+    if (object.is_visible()) return;
+    note_end(subject, event);
+    erase_record(put.record);
 }
 
 void Machine::forget_put(PutIndex index) {

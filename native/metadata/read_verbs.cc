@@ -1,4 +1,6 @@
 // exists, match_prefix, lookup, touch, release: one walk over the keys, one answer each.
+#include <algorithm>
+
 #include "metadata/machine.h"
 #include "metadata/probe.h"
 
@@ -31,6 +33,8 @@ bool Machine::read_keys(State& command, Effects& effects) {
         writer.put(std::uint32_t{0});
         for (const auto& record : command.found) writer.put(record);
         for (const auto& place : command.places) writer.put(place);
+    } else if (command.verb == wire::Verb::kWhy) {
+        wire::encode_why_reply(command.whys, writer);
     } else {
         wire::encode_statuses(command.statuses, writer);
     }
@@ -53,9 +57,18 @@ wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Ef
         if (wire::ok(status)) {
             lookup_one(command, table_.object(ref));
         } else {
-            count_miss(status);
+            count_miss(status, key, sessions_.find(command.prefix.session)->tenant);
             command.found.push_back({status, 0, 0, 0, 0, 0});
         }
+        return status;
+    }
+    if (command.verb == wire::Verb::kWhy) {
+        const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;
+        wire::WhyRecord record = explain(status, key, tenant);
+        if (record.reason == wire::Absence::kNeverStored && is_another_tenants(key, tenant)) {
+            record.reason = wire::Absence::kOtherTenant;
+        }
+        command.whys.push_back(record);
         return status;
     }
     if (command.verb != wire::Verb::kMatchPrefix) command.statuses.push_back(status);
@@ -113,16 +126,45 @@ wire::Status Machine::absent() const {
     return is_rebuilding() && epoch_ > 1 ? wire::Status::kRebuilding : wire::Status::kObjectNotFound;
 }
 
-void Machine::count_miss(wire::Status status) {
-    if (status == wire::Status::kNotReady) {
-        ++counters_.misses_not_ready;
-    } else if (status == wire::Status::kUnreachable) {
-        ++counters_.misses_unreachable;
-    } else if (status == wire::Status::kRebuilding) {
-        ++counters_.misses_rebuilding;
-    } else {
-        ++counters_.misses_not_found;
+void Machine::count_miss(wire::Status status, std::string_view key, std::uint32_t tenant) {
+    if (status == wire::Status::kInvalidKey) return;
+    ++counters_.misses[static_cast<std::size_t>(explain(status, key, tenant).reason)];
+}
+
+wire::WhyRecord Machine::explain(wire::Status status, std::string_view key, std::uint32_t tenant) const {
+    wire::WhyRecord record{status, wire::Absence::kPresent, 0, 0, 0};
+    switch (status) {
+        case wire::Status::kOk:
+            return record;
+        case wire::Status::kNotReady:
+            record.reason = wire::Absence::kNotReady;
+            return record;
+        case wire::Status::kUnreachable:
+            record.reason = wire::Absence::kUnreachable;
+            return record;
+        default:
+            break;
     }
+    // What is known to have ended is not still on its way from a node.
+    if (const auto ended = departures_.find(table_.hash(tenant, key))) {
+        record.reason = ended->reason;
+        record.ended_ms_ago = now_ms_ - std::min(now_ms_, ended->at_ms);
+        return record;
+    }
+    record.reason =
+        status == wire::Status::kRebuilding ? wire::Absence::kRebuilding : wire::Absence::kNeverStored;
+    return record;
+}
+
+bool Machine::is_another_tenants(std::string_view key, std::uint32_t tenant) const {
+    const auto tenants = tenants_.all();
+    return std::any_of(tenants.begin(),
+                       tenants.begin() + static_cast<std::ptrdiff_t>(std::min(tenants.size(), kTenantsAsked)),
+                       [&](std::uint32_t other) {
+                           const Ref ref =
+                               other == tenant ? 0 : table_.find(table_.hash(other, key), other, key);
+                           return ref != 0 && is_listed(table_.object(ref));
+                       });
 }
 
 }  // namespace mooncake::metadata

@@ -58,6 +58,7 @@ void Machine::end_value(Ref ref, ReplicaEvent event, Effects& effects,
     // What was lost with its nodes may come back by another copy. What was evicted may not: entries of
     // eviction orders are told apart by their put_id, which must not become visible twice.
     note_dead(subject, event == ReplicaEvent::kExpelled ? object.put_id - 1 : object.put_id);
+    note_end(subject, event);
     --visible_count_;
     value_bytes_ -= object.size;
     if (object.has(kHardPin)) --hard_pinned_count_;
@@ -65,6 +66,25 @@ void Machine::end_value(Ref ref, ReplicaEvent event, Effects& effects,
     if (ttl_until_ms(object) != 0) --ttl_count_;
     clear_value(object);
     if (!object.has(kHasPut)) erase_record(ref);
+}
+
+void Machine::note_end(std::uint64_t hash, ReplicaEvent event) {
+    switch (event) {
+        case ReplicaEvent::kEvicted:
+            return departures_.note(hash, wire::Absence::kEvicted, now_ms_);
+        case ReplicaEvent::kRemoved:
+            return departures_.note(hash, wire::Absence::kRemoved, now_ms_);
+        case ReplicaEvent::kExpired:
+            return departures_.note(hash, wire::Absence::kExpired, now_ms_);
+        case ReplicaEvent::kExpelled:
+            return departures_.note(hash, wire::Absence::kLost, now_ms_);
+        case ReplicaEvent::kFailed:
+        case ReplicaEvent::kRevoked:
+        case ReplicaEvent::kReaped:
+            return departures_.note(hash, wire::Absence::kAbandoned, now_ms_);
+        default:  // another value is there
+            return;
+    }
 }
 
 void Machine::erase_record(Ref ref) {

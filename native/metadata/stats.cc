@@ -3,6 +3,16 @@
 
 namespace mooncake::metadata {
 
+namespace {
+
+// By wire::Absence.
+constexpr std::array<std::string_view, wire::kAbsences - 1> kAbsenceNames{
+    "present", "never_stored", "evicted",   "removed",    "expired",
+    "lost",    "abandoned",    "not_ready", "rebuilding", "unreachable",
+};
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
     const auto totals = segments_.dram_totals();
     std::uint64_t capacity = 0;
@@ -39,10 +49,6 @@ std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
         {"settled_id", settled_id()},
         {"lookup_hits_total", counters_.lookup_hits},
         {"lookup_hit_bytes_total", counters_.lookup_hit_bytes},
-        {"lookup_misses_not_found_total", counters_.misses_not_found},
-        {"lookup_misses_not_ready_total", counters_.misses_not_ready},
-        {"lookup_misses_unreachable_total", counters_.misses_unreachable},
-        {"lookup_misses_rebuilding_total", counters_.misses_rebuilding},
         {"allocation_failures_total", counters_.allocation_failures},
         {"partial_allocations_total", counters_.partial_allocations},
         {"waits_for_space_total", counters_.waits_for_space},
@@ -70,6 +76,9 @@ std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
         {"replayed_requests_total", counters_.replayed_requests},
         {"unreachable_reports_total", counters_.unreachable_reports},
     };
+    for (std::size_t i = 1; i < kAbsenceNames.size(); ++i) {  // lookups ask no other tenant
+        all.emplace_back("lookup_misses_" + std::string(kAbsenceNames[i]) + "_total", counters_.misses[i]);
+    }
     for (std::size_t i = 0; i < Counters::kVerbs; ++i) {
         const char* verb = wire::verb_name(static_cast<wire::Verb>(i));
         const VerbCounters& counted = counters_.verbs[i];

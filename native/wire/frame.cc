@@ -36,6 +36,8 @@ const char* verb_name(Verb verb) {
             return "touch";
         case Verb::kRelease:
             return "release";
+        case Verb::kWhy:
+            return "why";
         case Verb::kList:
             return "list";
         case Verb::kStats:

@@ -36,6 +36,7 @@ enum class Verb : std::uint8_t {
     kRemove = 16,
     kTouch = 17,
     kRelease = 18,
+    kWhy = 19,
     kList = 20,
     kStats = 21,
     kRetire = 30,     // master to node

@@ -218,6 +218,24 @@ std::optional<std::vector<Status>> parse_statuses(Bytes body) {
     return statuses;
 }
 
+void encode_why_reply(std::span<const WhyRecord> records, Writer& writer) {
+    writer.put(static_cast<std::uint32_t>(records.size()));
+    writer.put(std::uint32_t{0});
+    writer.array(records);
+}
+
+std::optional<std::vector<WhyRecord>> parse_why_reply(Bytes body) {
+    Reader reader(body);
+    const auto count = reader.get<std::uint32_t>();
+    reader.get<std::uint32_t>();
+    auto records = reader.array<WhyRecord>(count, kBatchKeysMax);
+    for (const auto& record : records) {
+        if (static_cast<std::uint8_t>(record.reason) >= kAbsences) reader.fail();
+    }
+    if (!reader.finished()) return std::nullopt;
+    return records;
+}
+
 void encode_put_start(const Prefix& prefix, std::span<const SegmentId> avoid, PutOptions options,
                       std::span<const std::string_view> preferred, std::span<const std::string_view> keys,
                       std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> parents,

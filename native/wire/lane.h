@@ -173,6 +173,32 @@ std::optional<KeysRequest> parse_keys_request(Bytes body);
 void encode_statuses(std::span<const Status> statuses, Writer& writer);
 std::optional<std::vector<Status>> parse_statuses(Bytes body);
 
+// why answers: u32 count, u32 zero, then a WhyRecord each. It touches and holds nothing.
+enum class Absence : std::uint8_t {
+    kPresent = 0,
+    kNeverStored = 1,  // or so long ago that the master has forgotten it
+    kEvicted = 2,
+    kRemoved = 3,
+    kExpired = 4,    // its TTL ended
+    kLost = 5,       // its last copy went with its node
+    kAbandoned = 6,  // its put was not finished: revoked, failed, or its writer went
+    kNotReady = 7,   // its put is under way
+    kRebuilding = 8,
+    kUnreachable = 9,   // only on segments that the asker cannot reach
+    kOtherTenant = 10,  // the key exists, under another tenant
+};
+inline constexpr std::uint8_t kAbsences = 11;
+struct WhyRecord {
+    Status status = Status::kOk;  // what exists would answer
+    Absence reason = Absence::kPresent;
+    std::uint8_t zero = 0;
+    std::uint32_t zero2 = 0;
+    std::uint64_t ended_ms_ago = 0;  // of evicted ... abandoned, to the second
+};
+static_assert(sizeof(WhyRecord) == 16);
+void encode_why_reply(std::span<const WhyRecord> records, Writer& writer);
+std::optional<std::vector<WhyRecord>> parse_why_reply(Bytes body);
+
 // match_prefix answers: u32 keys present before the first miss, i16 why the next one is missing (OK: none is
 // missing), u16 zero.
 struct MatchPrefixReply {
