@@ -26,6 +26,7 @@ from mooncake_store._version import __version__
 VERB_NAMES: Final = {
     "exists": "exist_key",
     "heartbeat": "ping",
+    "inventory": "inventory",
     "list": "list",
     "lookup": "get_replica_list",
     "match_prefix": "match_prefix",
@@ -39,6 +40,7 @@ VERB_NAMES: Final = {
     "report": "report",
     "touch": "touch",
     "unmount": "unmount_segment",
+    "why": "why",
 }
 """The native verb and its name in metrics. Every request here is a batch, so there are no `batch_` twins."""
 

@@ -223,6 +223,20 @@ class MasterServicer(pb_grpc.MasterServiceServicer):
         return pb.ReleaseReply()
 
     @refusing
+    async def Why(self, request: pb.KeysRequest, context: Context) -> pb.WhyReply:
+        answers = _core.parse_why_reply(await self._door.ask("why", _keys_body(request)))
+        return pb.WhyReply(
+            answers=[
+                pb.WhyReply.Answer(
+                    status=_enum(status),
+                    reason=pb.Absence.Name(reason),
+                    ended_ms_ago=ended_ms_ago,
+                )
+                for status, reason, ended_ms_ago in answers
+            ]
+        )
+
+    @refusing
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListReply:
         limit = request.limit or LIST_LIMIT_DEFAULT
         if limit > BATCH_KEYS_MAX:

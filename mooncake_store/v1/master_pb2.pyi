@@ -52,6 +52,20 @@ class Tier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TIER_UNSPECIFIED: _ClassVar[Tier]
     TIER_DRAM: _ClassVar[Tier]
     TIER_SSD: _ClassVar[Tier]
+
+class Absence(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRESENT: _ClassVar[Absence]
+    NEVER_STORED: _ClassVar[Absence]
+    EVICTED: _ClassVar[Absence]
+    REMOVED: _ClassVar[Absence]
+    EXPIRED: _ClassVar[Absence]
+    LOST: _ClassVar[Absence]
+    ABANDONED: _ClassVar[Absence]
+    PUT_UNDER_WAY: _ClassVar[Absence]
+    STILL_REBUILDING: _ClassVar[Absence]
+    OUT_OF_REACH: _ClassVar[Absence]
+    OTHER_TENANT: _ClassVar[Absence]
 OK: Status
 INTERNAL_ERROR: Status
 BUFFER_OVERFLOW: Status
@@ -93,6 +107,17 @@ MALFORMED: Status
 TIER_UNSPECIFIED: Tier
 TIER_DRAM: Tier
 TIER_SSD: Tier
+PRESENT: Absence
+NEVER_STORED: Absence
+EVICTED: Absence
+REMOVED: Absence
+EXPIRED: Absence
+LOST: Absence
+ABANDONED: Absence
+PUT_UNDER_WAY: Absence
+STILL_REBUILDING: Absence
+OUT_OF_REACH: Absence
+OTHER_TENANT: Absence
 
 class DiscoverRequest(_message.Message):
     __slots__ = ()
@@ -274,6 +299,21 @@ class StatusesReply(_message.Message):
 class ReleaseReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class WhyReply(_message.Message):
+    __slots__ = ("answers",)
+    class Answer(_message.Message):
+        __slots__ = ("status", "reason", "ended_ms_ago")
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        ENDED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+        status: Status
+        reason: Absence
+        ended_ms_ago: int
+        def __init__(self, status: _Optional[_Union[Status, str]] = ..., reason: _Optional[_Union[Absence, str]] = ..., ended_ms_ago: _Optional[int] = ...) -> None: ...
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[WhyReply.Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[WhyReply.Answer, _Mapping]]] = ...) -> None: ...
 
 class MatchPrefixReply(_message.Message):
     __slots__ = ("length", "miss")

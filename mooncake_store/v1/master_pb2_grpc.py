@@ -114,6 +114,11 @@ class MasterServiceStub(object):
                 request_serializer=mooncake__store_dot_v1_dot_master__pb2.KeysRequest.SerializeToString,
                 response_deserializer=mooncake__store_dot_v1_dot_master__pb2.ReleaseReply.FromString,
                 _registered_method=True)
+        self.Why = channel.unary_unary(
+                '/mooncake_store.v1.MasterService/Why',
+                request_serializer=mooncake__store_dot_v1_dot_master__pb2.KeysRequest.SerializeToString,
+                response_deserializer=mooncake__store_dot_v1_dot_master__pb2.WhyReply.FromString,
+                _registered_method=True)
         self.List = channel.unary_unary(
                 '/mooncake_store.v1.MasterService/List',
                 request_serializer=mooncake__store_dot_v1_dot_master__pb2.ListRequest.SerializeToString,
@@ -239,6 +244,13 @@ class MasterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Why(self, request, context):
+        """Why keys are not there. Touches and holds nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def List(self, request, context):
         """Walks the keys of the session's tenant in no particular order.
         """
@@ -335,6 +347,11 @@ def add_MasterServiceServicer_to_server(servicer, server):
                     servicer.Release,
                     request_deserializer=mooncake__store_dot_v1_dot_master__pb2.KeysRequest.FromString,
                     response_serializer=mooncake__store_dot_v1_dot_master__pb2.ReleaseReply.SerializeToString,
+            ),
+            'Why': grpc.unary_unary_rpc_method_handler(
+                    servicer.Why,
+                    request_deserializer=mooncake__store_dot_v1_dot_master__pb2.KeysRequest.FromString,
+                    response_serializer=mooncake__store_dot_v1_dot_master__pb2.WhyReply.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
@@ -779,6 +796,33 @@ class MasterService(object):
             '/mooncake_store.v1.MasterService/Release',
             mooncake__store_dot_v1_dot_master__pb2.KeysRequest.SerializeToString,
             mooncake__store_dot_v1_dot_master__pb2.ReleaseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Why(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mooncake_store.v1.MasterService/Why',
+            mooncake__store_dot_v1_dot_master__pb2.KeysRequest.SerializeToString,
+            mooncake__store_dot_v1_dot_master__pb2.WhyReply.FromString,
             options,
             channel_credentials,
             insecure,

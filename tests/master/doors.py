@@ -31,6 +31,7 @@ class Door(Protocol):
     def mount(self, name: str, capacity: int) -> tuple[int, int]: ...
     def exists(self, keys: Sequence[bytes], avoid: Sequence[int] = ()) -> list[int]: ...
     def match_prefix(self, keys: Sequence[bytes]) -> tuple[int, int]: ...
+    def why(self, keys: Sequence[bytes]) -> list[tuple[int, int, int]]: ...
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]: ...
     def put_start(
         self,
@@ -93,6 +94,10 @@ class LaneDoor:
     def match_prefix(self, keys: Sequence[bytes]) -> tuple[int, int]:
         body = _core.encode_keys_request(self.session, keys)
         return _core.parse_match_prefix_reply(self._ask("match_prefix", body))
+
+    def why(self, keys: Sequence[bytes]) -> list[tuple[int, int, int]]:
+        body = _core.encode_keys_request(self.session, keys)
+        return _core.parse_why_reply(self._ask("why", body))
 
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]:
         body = _core.encode_keys_request(self.session, keys)
@@ -186,6 +191,10 @@ class GrpcDoor:
     def match_prefix(self, keys: Sequence[bytes]) -> tuple[int, int]:
         reply = self._ask("MatchPrefix", pb.KeysRequest(session=self.session, keys=keys))
         return reply.length, reply.miss
+
+    def why(self, keys: Sequence[bytes]) -> list[tuple[int, int, int]]:
+        reply = self._ask("Why", pb.KeysRequest(session=self.session, keys=keys))
+        return [(one.status, one.reason, one.ended_ms_ago) for one in reply.answers]
 
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]:
         reply = self._ask("Lookup", pb.KeysRequest(session=self.session, keys=keys))

@@ -160,3 +160,15 @@ def test_the_doors_see_one_state(daemon: Daemon) -> None:
     assert lane.exists([b"k"]) == [Status.OBJECT_NOT_FOUND]
     lane.close()
     remote.close()
+
+
+def test_why_tells_the_end_of_each_key(door: Door) -> None:
+    put(door, b"there")
+    put(door, b"removed")
+    door.remove([b"removed"], force=True)
+    assert [answer[:2] for answer in door.why([b"there", b"removed", b"never", b""])] == [
+        (Status.OK, 0),
+        (Status.OBJECT_NOT_FOUND, 3),
+        (Status.OBJECT_NOT_FOUND, 1),
+        (Status.INVALID_KEY, 1),
+    ]
