@@ -46,6 +46,9 @@ void Audit::check_node(NodeProcess& process) {
         process.has_leftovers = true;
     }
     if (status.counts.used_bytes == 0) process.has_leftovers = false;
+    if (status.counts.draining > process.draining)
+        process.drains += status.counts.draining - process.draining;
+    process.draining = status.counts.draining;
 }
 
 // A session of our own at the master, as the gRPC door's clients have one.

@@ -67,6 +67,7 @@ void Cluster::start_node(std::size_t index) {
         process.was_fenced = true;
         process.expulsions_seen = 0;
         process.has_leftovers = false;
+        process.draining = 0;
         ++process.lives;
     });
 }

@@ -30,6 +30,8 @@ struct NodeProcess {
     // Ranges of an incarnation that the master has expelled may still be read.
     std::uint64_t expulsions_seen = 0;
     bool has_leftovers = false;
+    std::uint64_t draining = 0;  // ranges that were retired while somebody read them, of late
+    std::uint64_t drains = 0;    // and all in all
 };
 
 struct ClientProcess {

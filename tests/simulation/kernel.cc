@@ -20,7 +20,6 @@ Kernel* g_kernel = nullptr;
 constexpr Ms kNoticeMaxMs = 400;
 // A segment of the network; longer sends travel as several.
 constexpr std::array<std::size_t, 4> kSegmentBytes{1'448, 9'000, 65'536, 65'536};
-constexpr std::array<std::size_t, 4> kWindowBytes{4'096, 32'768, 262'144, 1'048'576};
 
 int fails(int error) {
     errno = error;
@@ -66,10 +65,12 @@ std::uint32_t Socket::ready() const {
 
 void Socket::closed() { state = State::kClosed; }
 
-Kernel::Kernel(World& world, std::unique_ptr<Weather> weather, FaultCounts& counts, Sent sent)
+Kernel::Kernel(World& world, std::unique_ptr<Weather> weather, std::vector<std::size_t> window_bytes,
+               FaultCounts& counts, Sent sent)
     : world_(world),
       random_(world.random()),
       weather_(std::move(weather)),
+      window_bytes_(std::move(window_bytes)),
       counts_(counts),
       sent_(std::move(sent)) {
     assert(g_kernel == nullptr);
@@ -232,7 +233,7 @@ int Kernel::socket(int type) {
     made->host = &world_.here();
     made->is_blocking = (type & SOCK_NONBLOCK) == 0;
     made->is_severed = made->host->is_down;
-    made->window = random_.pick(kWindowBytes);
+    made->window = random_.pick(window_bytes_);
     if (sockets_.size() > 256) std::erase_if(sockets_, [](const auto& each) { return each.expired(); });
     sockets_.push_back(made);
     return install(std::move(made));
@@ -314,7 +315,7 @@ void Kernel::arrive_at_listener(const SocketPtr& from) {
     end->state = Socket::State::kConnected;
     end->local = from->remote;
     end->remote = from->local;
-    end->window = random_.pick(kWindowBytes);
+    end->window = random_.pick(window_bytes_);
     end->other = from;
     sockets_.push_back(end);
     listener->accepted.push_back(end);

@@ -104,7 +104,8 @@ class Kernel {
   public:
     // `sent` sees the bytes of every connection when their sender hands them over.
     using Sent = std::function<void(const Socket& from, std::span<const std::uint8_t> bytes)>;
-    Kernel(World& world, std::unique_ptr<Weather> weather, FaultCounts& counts, Sent sent);
+    Kernel(World& world, std::unique_ptr<Weather> weather, std::vector<std::size_t> window_bytes,
+           FaultCounts& counts, Sent sent);
     ~Kernel();
     Kernel(const Kernel&) = delete;
     Kernel& operator=(const Kernel&) = delete;
@@ -156,6 +157,7 @@ class Kernel {
     World& world_;
     Random& random_;
     std::unique_ptr<Weather> weather_;
+    const std::vector<std::size_t> window_bytes_;
     FaultCounts& counts_;
     Sent sent_;
     std::map<int, std::shared_ptr<File>> files_;

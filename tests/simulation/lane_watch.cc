@@ -51,21 +51,32 @@ void LaneWatch::frame(const Socket& from, Connection& connection, std::span<cons
         connection.hello.assign(bytes.begin(), bytes.end());
         return;
     }
-    if (header.verb == Verb::kRetire && !header.is_reply()) ++retires;
-    if (header.is_reply() == from.is_dialler) {  // a command of the master, or its answer
-        if (!journal_.keeps_lines() || header.is_reply()) return;
-        const auto retire = wire::parse_retire(body);
-        std::string ids;
-        for (const auto id : retire->replicas) ids += " " + short_id(id);
-        journal_.line("master to connection " + std::to_string(from.connection), "retire" + ids);
-        return;
-    }
+    if (header.is_reply() == from.is_dialler) return command(connection, from, header, body);
     if (from.is_dialler) {
         request(from, connection, header, body);
         if (connection.is_client && repeat_) repeat_(from, connection.hello, {bytes.begin(), bytes.end()});
     } else {
         answer(from, connection, header, body);
     }
+}
+
+// Of the master, and its answer: from a node.
+void LaneWatch::command(Connection& connection, const Socket& from, const wire::FrameHeader& header,
+                        wire::Bytes body) {
+    if (header.verb != Verb::kRetire || !wire::ok(header.status)) return;
+    if (header.is_reply()) {
+        const auto reply = wire::parse_retire_reply(body);
+        const auto found = connection.retires.find(reply->command_id);
+        if (found != connection.retires.end() && on_retired) on_retired(found->second);
+        return;
+    }
+    auto retire = wire::parse_retire(body);
+    if (journal_.keeps_lines()) {
+        std::string ids;
+        for (const auto id : retire->replicas) ids += " " + short_id(id);
+        journal_.line("master to connection " + std::to_string(from.connection), "retire" + ids);
+    }
+    connection.retires[retire->command_id] = std::move(retire->replicas);
 }
 
 void LaneWatch::request(const Socket& from, Connection& connection, const wire::FrameHeader& header,

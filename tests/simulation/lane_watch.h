@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -27,11 +28,12 @@ class LaneWatch {
     using Repeat = std::function<void(const Socket& from, const mooncake::wire::Buffer& hello,
                                       const mooncake::wire::Buffer& frame)>;
     void on_request(Repeat repeat) { repeat_ = std::move(repeat); }
+    // A node confirms that these are served to nobody any more.
+    std::function<void(std::span<const mooncake::wire::ReplicaId>)> on_retired;
     void sent(const Socket& from, std::span<const std::uint8_t> bytes);
 
     // Answers by verb and status, of single keys where a verb has them.
     std::map<std::pair<mooncake::wire::Verb, mooncake::wire::Status>, std::uint64_t> answers;
-    std::uint64_t retires = 0;
 
   private:
     struct Request {
@@ -44,11 +46,14 @@ class LaneWatch {
     struct Connection {
         bool is_client = false;
         mooncake::wire::Buffer hello;
-        std::array<mooncake::wire::Buffer, 2> partial;  // by direction
-        std::map<std::uint64_t, Request> requests;      // by request_id
+        std::array<mooncake::wire::Buffer, 2> partial;                            // by direction
+        std::map<std::uint64_t, Request> requests;                                // by request_id
+        std::map<std::uint64_t, std::vector<mooncake::wire::ReplicaId>> retires;  // by command_id
     };
     void frame(const Socket& from, Connection& connection, std::span<const std::uint8_t> bytes);
     void request(const Socket& from, Connection& connection, const mooncake::wire::FrameHeader& header,
+                 mooncake::wire::Bytes body);
+    void command(Connection& connection, const Socket& from, const mooncake::wire::FrameHeader& header,
                  mooncake::wire::Bytes body);
     void answer(const Socket& from, Connection& connection, const mooncake::wire::FrameHeader& header,
                 mooncake::wire::Bytes body);

@@ -46,6 +46,13 @@ Plan draw_plan(Random& random) {
         plan.wide_value_in_10000 = 1'000;
     }
     if (random.chance(2'000)) plan.value_bytes_max = 400;  // many small ones: room for all
+    // Reads that last: what they read is replaced meanwhile, and its range wanted by others.
+    const bool reads_last = random.chance(3'000);
+    if (reads_last) {
+        plan.value_sizes = {70'000, 35'000};
+        plan.window_bytes = {4'096, 16'384};
+        plan.keys = random.between(6, 12);
+    }
 
     plan.checksums = random.chance(6'000);
 
@@ -69,7 +76,7 @@ Plan draw_plan(Random& random) {
     plan.master.lane_threads = random.between(1, 2);
 
     plan.latency_max_ms = random.between(0, 3);
-    plan.bytes_a_ms = random.between(1, 50) * 1'000;
+    plan.bytes_a_ms = reads_last ? random.between(100, 500) : random.between(1, 50) * 1'000;
     if (random.chance(kCalmIn10000)) return plan;
     plan.resets = rate(random, 150);
     plan.delays = rate(random, 400);

@@ -20,6 +20,7 @@ struct Plan {
     std::size_t segments_a_node = 1;
     std::size_t keys = 30;
     std::uint64_t value_bytes_max = 20'000;
+    std::vector<std::uint64_t> value_sizes;   // only these, if any: a freed range fits the next value
     std::uint64_t wide_value_in_10000 = 200;  // values of several read chunks or stripes
     // Without them wrong bytes are seen as such; with them they may hide behind another replica.
     bool checksums = true;
@@ -27,6 +28,8 @@ struct Plan {
 
     Ms latency_max_ms = 2;
     std::uint64_t bytes_a_ms = 50'000;
+    std::vector<std::size_t> window_bytes{4'096, 32'768, 262'144,
+                                          1'048'576};  // of a connection, one of these
     // In 10,000 passages, requests or turns of the fault's own clock; 0 = this seed does without.
     std::uint64_t resets = 0;
     std::uint64_t delays = 0;

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "audit.h"
+#include "data_watch.h"
 #include "lane_watch.h"
 
 namespace simulation {
@@ -20,7 +21,7 @@ namespace {
 constexpr Ms kFaultPeriodMs = 100;
 constexpr Ms kBusyMaxMs = 120'000;  // a run whose calls make no progress
 constexpr Ms kSettleMs = 6'000;     // beyond every deadline of the plan
-constexpr Ms kEmptyMs = 2'500;  // for the last retires and reports
+constexpr Ms kEmptyMs = 2'500;      // for the last retires and reports
 constexpr Ms kRepeatAnswerMs = 2'000;
 constexpr std::uint64_t kRepeatFrameBytesMax = 64u << 10;
 constexpr std::size_t kStoryLinesMax = 400;
@@ -34,14 +35,20 @@ class Run {
           journal_(world_, keeps_lines),
           history_([this] { return audit_->losses(); }),
           watch_(kLanePort, history_, journal_),
-          kernel_(
-              world_, weather(), faults_,
-              [this](const Socket& from, std::span<const std::uint8_t> bytes) { watch_.sent(from, bytes); }),
+          data_watch_(kDataPort, journal_),
+          kernel_(world_, weather(), plan_.window_bytes, faults_,
+                  [this](const Socket& from, std::span<const std::uint8_t> bytes) {
+                      watch_.sent(from, bytes);
+                      data_watch_.sent(from, bytes);
+                  }),
           cluster_(world_, kernel_, plan_),
           workload_(world_, cluster_, plan_, history_, journal_, totals.calls, calls_max),
           ghost_(world_.add_host("ghost")) {
         audit_ = std::make_unique<Audit>(cluster_);
         cluster_.client_started = [this](std::size_t client) { workload_.start_callers(client); };
+        watch_.on_retired = [this](std::span<const wire::ReplicaId> replicas) {
+            data_watch_.retired(replicas);
+        };
         watch_.on_request([this](const Socket& from, const wire::Buffer& hello, const wire::Buffer& frame) {
             maybe_repeat(from, hello, frame);
         });
@@ -70,6 +77,7 @@ class Run {
     Journal journal_;
     History history_;
     LaneWatch watch_;
+    DataWatch data_watch_;
     Kernel kernel_;
     Cluster cluster_;
     Workload workload_;
@@ -263,6 +271,7 @@ void Run::add_totals() {
     for (const auto& [name, value] : cluster_.master().stats()) totals_.master[name] += value;
     for (const auto& process : cluster_.nodes()) {
         const auto counts = process.node->status().counts;
+        totals_.nodes["drains"] += process.drains;
         totals_.nodes["gone"] += counts.gone;
         totals_.nodes["stale_grants"] += counts.stale_grants;
         totals_.nodes["no_ranges"] += counts.no_ranges;

@@ -41,10 +41,10 @@ void Workload::start_callers(std::size_t index) {
 std::size_t Workload::calls_under_way() const { return under_way_.size(); }
 
 void Workload::check_deadlines() const {
-    for (const auto& [step, deadline_ms] : under_way_) {
-        if (world_.now_ms() > deadline_ms + kDeadlineSlackMs) {
-            violated("a call that began at step " + std::to_string(step) + " outlives its deadline, " +
-                     std::to_string(deadline_ms) + " ms");
+    for (const auto& [number, call] : under_way_) {
+        if (world_.now_ms() > call.deadline_ms + kDeadlineSlackMs) {
+            violated(call.what + " outlives its deadline, " + std::to_string(call.deadline_ms) +
+                     " ms\nkey: " + call.key);
         }
     }
 }
@@ -119,7 +119,11 @@ Workload::Call Workload::begin(std::size_t index, const char* kind, std::size_t 
     call.began_ms = world_.now_ms();
     call.deadline_ms = call.began_ms + call.options.timeout_ms;
     ++process.calls;
-    under_way_[call.began] = call.deadline_ms;
+    call.number = ++last_number_;
+    under_way_[call.number] = {
+        call.deadline_ms,
+        process.host->name + "'s " + call.kind + ", begun at step " + std::to_string(call.began) + ",",
+        call.keys[0]};
     ++counts_.calls[call.kind];
     if (journal_.keeps_lines()) {
         journal_.line(process.host->name,
@@ -131,7 +135,7 @@ Workload::Call Workload::begin(std::size_t index, const char* kind, std::size_t 
 bool Workload::end(const Call& call, const std::vector<Status>& statuses, const std::string& why) {
     auto& process = cluster_.clients()[call.client];
     --process.calls;
-    under_way_.erase(call.began);
+    under_way_.erase(call.number);
     const bool is_alive = process.is_running && process.life == call.life;
     std::string told = call.kind + " of step " + std::to_string(call.began) + " ends:";
     for (const Status status : statuses) {
@@ -161,6 +165,7 @@ void Workload::fail(const Call& call, std::size_t i, const std::string& why) {
 }
 
 std::uint64_t Workload::draw_size() {
+    if (!plan_.value_sizes.empty()) return random_.pick(plan_.value_sizes);
     const auto drawn = random_.below(100);
     if (random_.chance(plan_.wide_value_in_10000)) {
         return plan_.capacities[0] > (10u << 20) ? random_.between(500'000, 1'600'000)
@@ -243,11 +248,12 @@ void Workload::read_into(Call& call) {
         buffers[i] = buffers_.take(room);
         targets[i] = {reinterpret_cast<std::uint8_t*>(buffers[i].data()), room};
     }
-    if (random_.chance(2'000)) world_.sleep(random_.below(80));
-    const Ms left_ms = call.deadline_ms > world_.now_ms() ? call.deadline_ms - world_.now_ms() : 1;
-    client::CallOptions rest = call.options;
-    rest.timeout_ms = left_ms;
-    opened->read_into(targets, rest, report);
+    // Reading has a deadline of its own, from its beginning.
+    const Ms rest_ms = random_.chance(2'000) ? random_.below(80) : 0;
+    call.deadline_ms = world_.now_ms() + rest_ms + call.options.timeout_ms;
+    under_way_[call.number].deadline_ms = call.deadline_ms;
+    if (rest_ms > 0) world_.sleep(rest_ms);
+    opened->read_into(targets, call.options, report);
     std::vector<Status> statuses;
     const auto results = opened->results();
     const auto all_metadata = opened->user_metadata();

@@ -47,6 +47,7 @@ class Workload {
     struct Call {
         std::size_t client = 0;
         std::uint64_t life = 0;
+        std::uint64_t number = 0;
         std::uint64_t began = 0;
         Ms began_ms = 0;
         Ms deadline_ms = 0;
@@ -84,11 +85,17 @@ class Workload {
     CallCounts& counts_;
     const std::uint64_t calls_max_;
     std::uint64_t calls_ = 0;
+    std::uint64_t last_number_ = 0;
     const std::vector<Ms> deadlines_;
     Values values_;
     Buffers buffers_;
     std::vector<std::string> keys_;
-    std::map<std::uint64_t, Ms> under_way_;  // their deadlines, by the step at which they began
+    struct UnderWay {
+        Ms deadline_ms = 0;
+        std::string what;  // and its first key
+        std::string key;
+    };
+    std::map<std::uint64_t, UnderWay> under_way_;  // by number
 };
 
 }  // namespace simulation
