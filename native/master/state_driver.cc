@@ -177,7 +177,7 @@ bool StateDriver::tick() {
         is_idle = metadata_.tick(now_ms, effects_);
         absorb(nullptr, outbox);
         expire_parked(now_ms, outbox);
-        end_stalled_links(now_ms, outbox);
+        expel_stalled_nodes(now_ms, outbox);
     }
     carry_out(outbox);
     return is_idle;
@@ -554,7 +554,9 @@ void StateDriver::want_commands(wire::SessionId session, Outbox& outbox) {
     }
 }
 
-void StateDriver::end_stalled_links(std::uint64_t now_ms, Outbox& outbox) {
+// A node that reports and leaves a retire unanswered: what it was told to end must not be readable for longer
+// than from one that nobody reaches.
+void StateDriver::expel_stalled_nodes(std::uint64_t now_ms, Outbox& outbox) {
     if (now_ms < next_stall_check_ms_) return;
     next_stall_check_ms_ = now_ms + kStallCheckPeriodMs;
     for (const auto owner : queues_.owners()) {
@@ -564,7 +566,9 @@ void StateDriver::end_stalled_links(std::uint64_t now_ms, Outbox& outbox) {
         if (link == nullptr) continue;
         ++stalled_links_total_;
         outbox.stalled.push_back(*link);
+        metadata_.expel(owner, now_ms, effects_);
     }
+    absorb(nullptr, outbox);
 }
 
 }  // namespace mooncake::master

@@ -100,7 +100,7 @@ class StateDriver {
     void finish(const CallPtr& call, Outbox& outbox);
     void refuse(const CallPtr& call, wire::Status status, std::string_view why, Outbox& outbox);
     void expire_parked(std::uint64_t now_ms, Outbox& outbox);
-    void end_stalled_links(std::uint64_t now_ms, Outbox& outbox);
+    void expel_stalled_nodes(std::uint64_t now_ms, Outbox& outbox);
     void absorb(Call* call, Outbox& outbox);
     void replica_confirmed(wire::ReplicaId replica, Outbox& outbox);
     bool attach(const LinkPtr& link, wire::SessionId session, Outbox& outbox);

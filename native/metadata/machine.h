@@ -55,6 +55,7 @@ class Machine {
     void refuse_waiting(Command& command, std::uint64_t now_ms);
     void session_attached(wire::SessionId session, std::uint64_t now_ms);
     void session_detached(wire::SessionId session, std::uint64_t now_ms);
+    void expel_session(wire::SessionId session, std::uint64_t now_ms, Effects& effects);
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
     bool tick(std::uint64_t now_ms, Effects& effects);
 

@@ -26,6 +26,9 @@ void Metadata::session_attached(wire::SessionId session, std::uint64_t now_ms) {
 void Metadata::session_detached(wire::SessionId session, std::uint64_t now_ms) {
     state_->session_detached(session, now_ms);
 }
+void Metadata::expel(wire::SessionId session, std::uint64_t now_ms, Effects& effects) {
+    state_->expel_session(session, now_ms, effects);
+}
 void Metadata::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {
     state_->freed(freed, effects);
 }

@@ -43,6 +43,10 @@ class Metadata {
     void session_attached(wire::SessionId session, std::uint64_t now_ms);
     void session_detached(wire::SessionId session, std::uint64_t now_ms);
 
+    // The node of this session lives but does not carry out what it is told: it leaves the pool, as if it had
+    // not been heard for client_ttl.
+    void expel(wire::SessionId session, std::uint64_t now_ms, Effects& effects);
+
     // A node confirmed a retire; `freed` of them have given their range back.
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
 

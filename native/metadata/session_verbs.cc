@@ -81,6 +81,14 @@ void Machine::start_ending(Session& session, Effects& effects) {
     for (const auto index : owned) expel(index, effects);
 }
 
+void Machine::expel_session(wire::SessionId id, std::uint64_t now_ms, Effects& effects) {
+    advance_clock(now_ms);
+    Session* session = sessions_.find(id);
+    if (session == nullptr) return;
+    ++counters_.sessions_expired;
+    start_ending(*session, effects);
+}
+
 // Takes down what an ending session left, in steps. True: the session is no more.
 bool Machine::end_session(Session& session, std::size_t& budget, Effects& effects) {
     revoke_puts_of(session, budget, effects);

@@ -633,11 +633,12 @@ TEST(node_frees_only_what_the_command_named) {
     CHECK_EQUAL(cluster.world.exists(cluster.session, "b", cluster.client.link), Status::kOk);
 }
 
-TEST(node_that_leaves_a_command_unanswered_is_hung_up_on) {
+TEST(node_that_leaves_a_command_unanswered_is_expelled) {
     metadata::Options metadata;
     metadata.client_ttl_ms = 2'000;
     Cluster cluster({}, metadata);
     cluster.store("key", kKiB);
+    cluster.store("other", kKiB);
     cluster.world.remove(cluster.session, "key", cluster.client.link);
     for (int i = 0; i < 10; ++i) {
         cluster.world.pass(500);
@@ -645,6 +646,10 @@ TEST(node_that_leaves_a_command_unanswered_is_hung_up_on) {
         cluster.world.heartbeat(cluster.session, cluster.client.link);
     }
     CHECK(!cluster.node.closed.empty());
+    CHECK_EQUAL(cluster.world.stat("segment_count"), 0u);
+    CHECK_EQUAL(cluster.world.exists(cluster.session, "other", cluster.client.link), Status::kObjectNotFound);
+    CHECK_EQUAL(cluster.world.stat("retire_queue_count"), 0u);
+    cluster.world.driver.check_invariants();
 }
 
 TEST(malformed_answer_of_a_node_is_told) {
