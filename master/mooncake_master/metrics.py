@@ -152,7 +152,7 @@ HELP: Final = {
     "settled_id": "Highest id at and below which no put is unfinished",
     "soft_pin_key_count": "Objects that are soft-pinned",
     "space_wait_timeouts_total": "Puts that waited for space and did not get it within alloc_wait_ms",
-    "stalled_nodes_total": "Nodes expelled because they left a command to end replicas unanswered for client_ttl",
+    "stalled_nodes_total": "Nodes expelled because they left a retire unanswered for client_ttl",
     "successful_evictions_total": "Rounds of eviction that freed something",
     "superseded_keys_total": "Values that a newer put of their key replaced",
     "tenant_count": "Tenants that the master knows",
