@@ -1,5 +1,6 @@
 // Sessions: open, heartbeat, report, close, and what the driver sees of their connections.
 #include <algorithm>
+#include <iterator>
 
 #include "metadata/machine.h"
 
@@ -53,7 +54,13 @@ bool Machine::report(State& command, Effects& effects) {
             segments_.at(*index).report = reported;
         }
     }
-    freed(request.freed, effects);
+    // A node speaks for its own segments only.
+    std::vector<wire::ReplicaId> own;
+    std::copy_if(request.freed.begin(), request.freed.end(), std::back_inserter(own), [&](auto replica) {
+        const Retiring::Entry* entry = retiring_.find(replica);
+        return entry != nullptr && segments_.at(entry->segment).owner == command.prefix.session;
+    });
+    freed(own, effects);
     wire::Writer writer(command.body);
     wire::encode_report_reply(settled_id(), unknown, writer);
     command.finish(wire::Status::kOk);

@@ -5,6 +5,8 @@ from __future__ import annotations
 from metadata.conftest import Make
 from metadata.harness import FORCE, HARD_PIN, HAS_LEASE, INVALID_KEY, NOT_FOUND, NOT_READY, OK, Harness
 
+from mooncake_store import _core
+
 
 def test_leased_value_is_removed_only_by_force(pool: Harness) -> None:
     node = pool.open()
@@ -59,6 +61,23 @@ def test_remove_names_what_retires_and_charges_until_freed(pool: Harness) -> Non
     pool.free([grant.places[1][0]])
     assert pool.charged(node) == [0, 0]
     assert pool.stat("freed_replicas_total") == 2
+
+
+def test_node_reports_freed_only_what_lies_on_its_own_segments(pool: Harness) -> None:
+    """Else one node with a wrong list ends charges of another, whose ranges are still being read."""
+    node, other = pool.open(), pool.open()
+    segment = pool.mount(node, "a", 1_024)
+    pool.mount(other, "b", 1_024)
+    [grant] = pool.put_start(node, b"k", preferred=["a"])
+    pool.put_end(node, grant.written)
+    pool.remove(node, b"k")
+    [replica] = pool.retired
+    assert pool.ask("report", _core.encode_report(other, 0, [], [replica]))[0] == OK
+    assert pool.effects == []
+    assert sum(pool.charged(node)) == 64
+    assert pool.ask("report", _core.encode_report(node, 0, [], [replica, 7]))[0] == OK
+    assert pool.effects == [("space_returned", segment, 0, 0)]
+    assert sum(pool.charged(node)) == 0
 
 
 def test_freed_is_idempotent_and_ignores_what_does_not_retire(pool: Harness) -> None:
