@@ -136,14 +136,14 @@ class LanePeer:
 
     # ---- what nodes say
 
-    def mount(self, capacity: int, name: str = "segment-a") -> int:
+    def mount(self, capacity: int, name: str = "segment-a", endpoint: str = "tcp://127.0.0.1:1") -> int:
         segment: _core.SegmentDescription = {
             "tier": 1,
             "capacity_bytes": capacity,
             "incarnation": os.urandom(16),
             "name": name,
             "host_id": "host-a",
-            "endpoints": ["tcp://127.0.0.1:1"],
+            "endpoints": [endpoint],
         }
         body = _core.encode_mount(self.session, next(self.sequences), 0, bytes(16), [segment])
         status, body = self.ask("mount", body)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from mooncake_client import Store
+from mooncake_store import _core
 from mooncake_store.errors import (
     BufferTooSmall,
     ClosedError,
@@ -62,6 +64,13 @@ def test_equal_bytes_are_one_key(store: Store) -> None:
     store.put(17, b"x")
     assert store.exists_many(["17", b"17", 17, "18"]) == [True, True, True, False]
     assert list(store.keys()) == [b"17"]
+
+
+def test_the_longest_key_is_a_key(store: Store) -> None:
+    key = "k" * 1024
+    assert store.put(key, b"value") == "stored"
+    assert store.get(key) == b"value"
+    assert store.exists_many([key, "k" * 1023]) == [True, False]
 
 
 def test_an_empty_value_is_not_a_miss(store: Store) -> None:
@@ -268,6 +277,16 @@ def test_a_master_that_is_not_there_is_named_with_its_setting() -> None:
     assert "master_server_addr" in str(refused.value)
 
 
+def test_a_call_raises_unavailable_when_the_master_is_gone() -> None:
+    master = _core.Master()
+    master.start()
+    with Store(lane=f"127.0.0.1:{master.lane_port}", rpc_timeout_ms=300) as store:
+        master.stop()
+        for call in (lambda: store.get("k"), lambda: store.put("k", b"v"), lambda: store.exists("k")):
+            with pytest.raises(Unavailable, match="rpc_timeout_ms"):
+                call()
+
+
 def test_settings_are_checked_by_name() -> None:
     for settings in ({"control": "grpc"}, {"control": "x"}, {"checksum": "x"}, {"tenant": ""}):
         with pytest.raises(InvalidArgument, match=str(next(iter(settings)))):
@@ -431,8 +450,9 @@ def test_register_announces_and_withdraws_memory(store: Store) -> None:
 def test_a_value_ends_by_its_ttl() -> None:
     with Store.embedded("1mb") as store:
         assert store.put("brief", b"x", ttl_ms=1) == "stored"
-        while store.get("brief") is not None:  # the test's hang limit ends this if the value does not
-            pass
+        hang = time.monotonic() + HANG_S
+        while store.get("brief") is not None:
+            assert time.monotonic() < hang
 
 
 def test_errors_are_of_one_tree() -> None:

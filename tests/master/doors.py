@@ -43,7 +43,9 @@ class Door(Protocol):
     ) -> list[tuple[int, int, Places]]: ...
     def put_end(self, items: Sequence[tuple[int, Sequence[tuple[int, int]]]]) -> list[int]: ...
     def put_revoke(self, put_ids: Sequence[int]) -> list[int]: ...
-    def remove(self, keys: Sequence[bytes], *, force: bool = False) -> list[int]: ...
+    def remove(
+        self, keys: Sequence[bytes], *, sequence: int | None = None, force: bool = False
+    ) -> list[int]: ...
     def keys(self, prefix: bytes = b"") -> list[bytes]: ...
     def stats(self) -> dict[str, int]: ...
     def close(self) -> None: ...
@@ -124,8 +126,9 @@ class LaneDoor:
         body = _core.encode_put_revoke(self.session, next(self._sequences), put_ids)
         return _core.parse_statuses(self._ask("put_revoke", body))
 
-    def remove(self, keys: Sequence[bytes], *, force: bool = False) -> list[int]:
-        body = _core.encode_keys_request(self.session, keys, next(self._sequences), int(force))
+    def remove(self, keys: Sequence[bytes], *, sequence: int | None = None, force: bool = False) -> list[int]:
+        number = next(self._sequences) if sequence is None else sequence
+        body = _core.encode_keys_request(self.session, keys, number, int(force))
         return _core.parse_statuses(self._ask("remove", body))
 
     def keys(self, prefix: bytes = b"") -> list[bytes]:
@@ -235,10 +238,9 @@ class GrpcDoor:
         request = pb.PutRevokeRequest(session=self.session, sequence=next(self._sequences), put_ids=put_ids)
         return list(self._ask("PutRevoke", request).statuses)
 
-    def remove(self, keys: Sequence[bytes], *, force: bool = False) -> list[int]:
-        request = pb.RemoveRequest(
-            session=self.session, sequence=next(self._sequences), keys=keys, force=force
-        )
+    def remove(self, keys: Sequence[bytes], *, sequence: int | None = None, force: bool = False) -> list[int]:
+        number = next(self._sequences) if sequence is None else sequence
+        request = pb.RemoveRequest(session=self.session, sequence=number, keys=keys, force=force)
         return list(self._ask("Remove", request).statuses)
 
     def keys(self, prefix: bytes = b"") -> list[bytes]:

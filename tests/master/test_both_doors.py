@@ -79,6 +79,14 @@ def test_the_same_sequence_has_the_effect_of_one(door: Door) -> None:
     assert door.put_start([b"k"], [100], sequence=1_001)[0][0] == Status.REPLICA_IS_NOT_READY
 
 
+def test_a_repeated_remove_has_the_effect_of_one(door: Door) -> None:
+    put(door, b"k")
+    assert door.remove([b"k"], sequence=2_000) == [Status.OK]
+    put(door, b"k")
+    assert door.remove([b"k"], sequence=2_000) == [Status.OK]
+    assert door.exists([b"k"]) == [Status.OK]
+
+
 def test_a_revoked_put_leaves_the_key_free(door: Door) -> None:
     [(_, put_id, _)] = door.put_start([b"k"], [100])
     assert door.put_revoke([put_id, put_id]) == [Status.OK, Status.OK]
@@ -134,6 +142,17 @@ def test_list_walks_all_keys_of_the_tenant_and_no_others(door: Door) -> None:
         put(door, key)
     assert sorted(door.keys(b"a/")) == sorted(expected)
     assert len(door.keys()) == 8
+
+
+def test_tenants_do_not_see_each_other(door: Door, daemon: Daemon) -> None:
+    other: Door = type(door)(daemon.lane_port if isinstance(door, LaneDoor) else daemon.grpc_port)
+    other.open_session("somebody else")
+    put(door, b"k")
+    assert other.exists([b"k"]) == [Status.OBJECT_NOT_FOUND]
+    assert other.keys() == []
+    assert other.remove([b"k"]) == [Status.OBJECT_NOT_FOUND]
+    assert door.exists([b"k"]) == [Status.OK]
+    other.close()
 
 
 def test_an_unknown_session_is_refused_as_a_whole(door: Door) -> None:

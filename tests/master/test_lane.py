@@ -93,6 +93,16 @@ def test_first_frame_other_than_hello_ends_the_connection(master: _core.Master) 
             peer.receive()
 
 
+def test_hello_of_another_protocol_ends_the_connection(master: _core.Master) -> None:
+    with LanePeer(master.lane_port, hello=False) as peer:
+        hello = bytearray(_core.encode_hello(CLIENT, bytes(16)))
+        hello[:4] = b"MCS2"
+        status, _ = peer.ask("hello", bytes(hello))
+        assert status == Status.MALFORMED
+        with pytest.raises(Closed):
+            peer.receive()
+
+
 # ---- who may say what
 
 

@@ -64,6 +64,20 @@ def test_oldest_access_goes_first_exactly(make: Make) -> None:
     assert gone == order
 
 
+def test_access_after_an_eviction_has_begun_counts_too(make: Make) -> None:
+    """What stands next in line moves back when it is read, not only what was read before anything went."""
+    pool = make(**UNDER_PRESSURE_ONLY)
+    node = pool.open()
+    pool.mount(node, "a", 4 * 64)
+    pool.put(node, *names(4))
+    assert press(pool, node)
+    assert absent(pool, node, *names(4)) == [b"000"]
+    pool.touch(node, b"001")
+    pool.put(node, b"new")
+    assert press(pool, node)
+    assert absent(pool, node, *names(4)) == [b"000", b"002"]
+
+
 def test_put_takes_no_more_than_it_needs(make: Make) -> None:
     pool = make(**UNDER_PRESSURE_ONLY)
     node = pool.open()
@@ -133,6 +147,18 @@ def test_watermark_round_respects_leases_and_holds(make: Make) -> None:
     pool.exists(node, b"001")
     pool.tick()
     assert absent(pool, node, *names(4)) == [b"002", b"003"]
+
+
+def test_watermark_round_leaves_soft_pinned_while_others_are_leased(make: Make) -> None:
+    """A lease ends soon; what somebody pinned is worth more than the bytes a round frees early."""
+    pool = make(eviction_high_watermark_ratio=0.5, eviction_ratio=0.5)
+    node = pool.open()
+    pool.mount(node, "a", 4 * 64)
+    pool.put(node, b"soft", flags=SOFT_PIN)
+    pool.put(node, *names(3))
+    pool.lookup(node, *names(3))
+    assert pool.tick() == []
+    assert absent(pool, node, b"soft", *names(3)) == []
 
 
 def test_unleased_goes_before_leased_however_young(make: Make) -> None:
@@ -298,6 +324,35 @@ def test_put_that_waits_goes_on_when_space_returns(make: Make) -> None:
     assert [status for status, _, _ in grants] == [OK, OK]
     assert pool.stat("evicted_keys_total") == 2
     assert pool.stat("waits_for_space_total") == 2
+
+
+def test_promise_of_a_put_that_waited_ends_with_its_grant(make: Make) -> None:
+    pool = make(**UNDER_PRESSURE_ONLY)
+    node = pool.open()
+    pool.mount(node, "a", 2 * 64)
+    pool.put(node, b"old", b"young")
+    body = _core.encode_put_start(node, pool.next_sequence(), [b"first"], [64])
+    command = _core.Metadata.command(VERBS["put_start"], body)
+    _, effects = pool.machine.step(command, pool.now)
+    pool.free([replica for kind, _, replica, _ in effects if kind == "retire"])
+    pool.machine.step(command, pool.now)
+    [(status, put_id, _)] = _core.parse_put_start_reply(command.body)
+    assert status == OK
+    pool.put_revoke(node, put_id)
+    pool.free_retired()
+    assert [g.status for g in pool.put_start(node, b"next")] == [OK]
+    assert absent(pool, node, b"young") == []
+
+
+def test_promise_of_a_put_that_gave_up_ends_with_its_refusal(make: Make) -> None:
+    pool = make(**UNDER_PRESSURE_ONLY)
+    node = pool.open()
+    pool.mount(node, "a", 2 * 64)
+    pool.put(node, b"old", b"young")
+    assert [g.status for g in pool.put_start(node, b"impatient")] == [NO_SPACE]
+    pool.free_retired()
+    assert [g.status for g in pool.put_start(node, b"next")] == [OK]
+    assert absent(pool, node, b"old", b"young") == [b"old"]
 
 
 def test_space_on_a_node_that_does_not_answer_is_not_waited_for(make: Make) -> None:

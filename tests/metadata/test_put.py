@@ -6,6 +6,7 @@ import pytest
 from metadata.conftest import Make
 from metadata.harness import (
     ALREADY_EXISTS,
+    BUSY,
     ILLEGAL_CLIENT,
     INVALID_KEY,
     INVALID_PARAMS,
@@ -270,9 +271,28 @@ def test_first_request_of_a_sequence_under_way_is_not_started_twice(pool: Harnes
     waiting = _core.Metadata.command(VERBS["put_start"], body)
     assert pool.machine.step(waiting, pool.now)[0]
     assert waiting.waits_for_space
-    assert pool.ask("put_start", body)[0] == -2001
+    assert pool.ask("put_start", body)[0] == BUSY
     pool.machine.refuse_waiting(waiting, pool.now)
     assert _core.parse_put_start_reply(waiting.body) == [(NO_SPACE, 0, [])]
+
+
+def test_request_under_way_is_not_forgotten_by_the_replay_window(make: Make) -> None:
+    """Later requests may fill the window meanwhile; forgotten, a repeat of the first would begin it anew."""
+    pool = make(replay_window=2)
+    node = pool.open()
+    pool.mount(node, "a", 128)
+    pool.put(node, b"old", size=128)
+    body = _core.encode_put_start(node, 500, [b"new"], [128])
+    waiting = _core.Metadata.command(VERBS["put_start"], body)
+    _, effects = pool.machine.step(waiting, pool.now)
+    assert waiting.waits_for_space
+    for sequence in (501, 502, 503):
+        pool.remove(node, b"none", sequence=sequence)
+    assert pool.ask("put_start", body)[0] == BUSY
+    pool.free([replica for kind, _, replica, _ in effects if kind == "retire"])
+    pool.machine.step(waiting, pool.now)
+    assert waiting.done
+    assert pool.ask("put_start", body) == (OK, waiting.body)
 
 
 def test_unfinished_put_is_replaced_after_the_discard_timeout(make: Make) -> None:

@@ -85,6 +85,7 @@ TEST(no_range_puts_again_once_without_that_segment) {
     };
     CHECK_EQUAL(put(other, {"a"}, {"apple"})[0], Status::kOk);
     CHECK_EQUAL(other.objects["a"].places[0].segment, 13U);
+    CHECK_EQUAL(other.node(11).writes, 1U);
 }
 
 TEST(a_stale_grant_puts_again_once) {
@@ -192,9 +193,14 @@ TEST(a_connection_that_died_of_age_is_replaced_once) {
 
 TEST(a_gone_replica_fails_over_to_the_next) {
     World w;
-    w.plant("a", "apple", {11, 12});
+    std::vector<std::string> keys;
+    for (int i = 0; i < 16; ++i) {  // whichever replica chance puts first
+        keys.push_back("key-" + std::to_string(i));
+        w.plant(keys.back(), keys.back(), {11, 12});
+    }
     w.node(11).replicas.clear();
-    CHECK_EQUAL(get(w, {"a"}).values[0], "apple");
+    CHECK(get(w, keys).values == keys);
+    CHECK_EQUAL(count_of(w, wire::Verb::kLookup), 1U);
 }
 
 TEST(gone_everywhere_looks_up_once_more) {
@@ -243,6 +249,27 @@ TEST(another_keys_value_is_never_an_answer) {
     stolen.digest = wire::key_digest("tenant", "a");
     replicas[w.objects["a"].places[0].replica] = stolen;
     CHECK_EQUAL(get(w, {"a"}).results[0].status, Status::kChecksumMismatch);
+}
+
+TEST(an_older_value_of_the_key_is_never_an_answer) {
+    World w;
+    w.plant("a", "older", {11});
+    const auto older = w.node(11).replicas[w.objects["a"].places[0].replica];
+    w.plant("a", "newer", {11});
+    // The node's directory goes wrong: the new replica serves what the key held before, with its checksum.
+    w.node(11).replicas[w.objects["a"].places[0].replica] = older;
+    CHECK_EQUAL(get(w, {"a"}).results[0].status, Status::kChecksumMismatch);
+}
+
+TEST(the_checksum_of_a_value_covers_tenant_key_and_put_id) {
+    const auto seed = wire::value_checksum_seed("tenant", "key", 7);
+    CHECK(seed != wire::value_checksum_seed("tenent", "key", 7));
+    CHECK(seed != wire::value_checksum_seed("tenant", "kez", 7));
+    CHECK(seed != wire::value_checksum_seed("tenant", "key", 8));
+    CHECK(seed != wire::value_checksum_seed("tenantk", "ey", 7));
+    // FRAMES.md: CRC32C over u16 tenant length, tenant, key, u64 put_id.
+    const std::string bytes = std::string("\6\0tenantkey\7\0\0\0\0\0\0\0", 2 + 6 + 3 + 8);
+    CHECK_EQUAL(seed, wire::crc32c(0, bytes.data(), bytes.size()));
 }
 
 TEST(unreachable_replicas_are_an_error_not_a_miss) {
@@ -294,6 +321,7 @@ TEST(large_values_are_read_over_two_connections) {
     w.plant("a", large, {11});
     w.plant("b", "berry", {11});
     const auto got = get(w, {"b", "a"}, large.size());
+    CHECK_EQUAL(got.results[1].status, Status::kOk);
     CHECK(got.values[1] == large);
     CHECK_EQUAL(got.values[0], "berry");
     CHECK_EQUAL(w.node(11).reads, 2U);
@@ -347,6 +375,35 @@ TEST(long_batches_are_cut) {
     CHECK_EQUAL(got.values[wire::kBatchKeysMax + 5], "v");
 }
 
+TEST(a_read_gives_back_every_lease_it_was_granted) {
+    World w;
+    w.plant("a", "apple", {11});
+    w.plant("b", "berry", {11});
+    w.plant("c", "cherry", {12});
+    w.node(12).replicas.clear();  // gone: looked up once more, which grants a second lease
+    get(w, {"a", "none", "b", "c"});
+    CHECK_EQUAL(w.cluster.take_releases().bytes, "abcc");
+}
+
+TEST(a_session_found_again_goes_on_with_its_numbers) {
+    World w;
+    CHECK_EQUAL(put(w, {"a"}, {"apple"})[0], Status::kOk);
+    w.open_session(w.session);  // as after a lost connection: the same process, the same session
+    CHECK_EQUAL(put(w, {"b"}, {"berry"})[0], Status::kOk);
+    CHECK_EQUAL(get(w, {"b"}).values[0], "berry");
+    CHECK_EQUAL(std::set<std::uint64_t>(w.sequences.begin(), w.sequences.end()).size(), w.sequences.size());
+}
+
+TEST(a_put_is_stored_only_when_its_commit_was) {
+    World w;
+    // Reaped between the write and its commit, as after a long pause of this client.
+    w.on_asked = [&](wire::Verb verb) {
+        if (verb == wire::Verb::kPutEnd) w.unfinished.clear();
+    };
+    CHECK_EQUAL(put(w, {"a"}, {"apple"})[0], Status::kStaleGrant);
+    CHECK_EQUAL(get(w, {"a"}).results[0].status, Status::kObjectNotFound);
+}
+
 TEST(a_remove_repeated_has_the_effect_of_one) {
     World w;
     w.plant("a", "apple", {11});
@@ -376,6 +433,20 @@ TEST(a_read_reply_that_exceeds_what_was_asked_is_refused) {
     CHECK(!accepts({{0, last, 0, 10}}, false));
     CHECK(!accepts({}, true));
     CHECK(!accepts({{0, last, 0, 10}, {1, last, 0, 5}, {2, last, 0, 0}}, false));
+}
+
+TEST(a_piece_longer_than_a_chunk_is_malformed) {
+    const auto parses = [](std::uint64_t length) {
+        const wire::Piece piece{0, wire::kPieceLast, 0, length};
+        const std::string_view metadata;
+        wire::Buffer body;
+        wire::Writer writer(body);
+        wire::encode_read_reply({&piece, 1}, {&metadata, 1}, writer);
+        return wire::parse_read_reply(body).has_value();
+    };
+    CHECK(parses(wire::kChunkBytesMax));
+    CHECK(!parses(wire::kChunkBytesMax + 1));
+    CHECK(!parses(~std::uint64_t{0}));
 }
 
 TEST(a_short_value_is_not_an_answer_even_when_the_verdict_says_so) {

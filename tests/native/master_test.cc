@@ -161,6 +161,15 @@ class World {
         return mounts->at(0).segment;
     }
 
+    void unmount(wire::SessionId session, wire::SegmentId segment, const LinkPtr& link) {
+        const auto answer = ask(Verb::kUnmount, packed([&](auto& writer) {
+                                    wire::encode_segment_ids({session, next_sequence(), 0, 0},
+                                                             std::span(&segment, 1), writer);
+                                }),
+                                link);
+        CHECK_EQUAL(*answer->status, Status::kOk);
+    }
+
     Buffer put_start_body(wire::SessionId session, std::string_view key, std::uint64_t size,
                           std::uint64_t sequence, std::uint8_t flags = 0) {
         wire::PutOptions options;
@@ -485,6 +494,16 @@ TEST(expelled_node_ends_the_waiting) {
     CHECK_EQUAL(cluster.world.stat("retire_queue_count"), 0u);
 }
 
+TEST(unmounted_segment_ends_the_waiting) {
+    Cluster cluster;
+    cluster.store("key", kKiB);
+    const auto answer = cluster.world.remove(cluster.session, "key", cluster.client.link);
+    CHECK(!answer->came());
+    cluster.world.unmount(cluster.node_session, cluster.segment, cluster.node.link);
+    CHECK_EQUAL(only_status(answer), Status::kOk);
+    CHECK_EQUAL(cluster.world.stat("retire_queue_count"), 0u);
+}
+
 TEST(parked_put_start_is_granted_when_space_returns) {
     Cluster cluster;
     cluster.store("old", 600 * kKiB);
@@ -625,12 +644,17 @@ TEST(sessions_on_one_connection_are_bounded) {
 
 TEST(node_frees_only_what_the_command_named) {
     Cluster cluster;
-    cluster.store("a", 100 * kKiB);
-    const Put kept = cluster.store("b", 100 * kKiB);
+    const Put a = cluster.store("a", 100 * kKiB);
+    const Put b = cluster.store("b", 100 * kKiB);
+    const Put kept = cluster.store("kept", 100 * kKiB);
     cluster.world.remove(cluster.session, "a", cluster.client.link);
+    cluster.world.remove(cluster.session, "b", cluster.client.link);
     const auto commands = cluster.node.take_commands();
-    cluster.world.confirm(cluster.node, commands.at(0), std::span(&kept.place.replica, 1));
-    CHECK_EQUAL(cluster.world.exists(cluster.session, "b", cluster.client.link), Status::kOk);
+    const std::vector<wire::ReplicaId> claimed{kept.place.replica, b.place.replica, a.place.replica};
+    cluster.world.confirm(cluster.node, commands.at(0), claimed);
+    CHECK_EQUAL(cluster.world.exists(cluster.session, "kept", cluster.client.link), Status::kOk);
+    // b retires, too, but its command is not confirmed: its range may still be read.
+    CHECK_EQUAL(cluster.world.stat("dram_retiring_bytes"), 100 * kKiB);
 }
 
 TEST(node_that_leaves_a_command_unanswered_is_expelled) {

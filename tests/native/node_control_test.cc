@@ -63,6 +63,7 @@ class ScriptedMaster {
     std::uint64_t epoch_after_mount = 0;  // 0: as before
     wire::ReplicaId settled_id = 0;
     std::vector<wire::ReplicaId> freed;  // reported, in order
+    std::function<void()> on_freed;      // once, when a report names some, before it is answered
     std::vector<wire::ReplicaId> retire_freed;
     std::vector<wire::SegmentReport> last_segments;
     std::vector<wire::Uuid> incarnations;  // mounted, in order
@@ -169,6 +170,7 @@ class ScriptedMaster {
     }
     void on_report(const wire::Report& report, wire::Writer& writer) {
         freed.insert(freed.end(), report.freed.begin(), report.freed.end());
+        if (!report.freed.empty() && on_freed) std::exchange(on_freed, nullptr)();
         last_segments = report.segments;
         std::vector<wire::SegmentId> gone;
         if (unknown) {
@@ -306,6 +308,30 @@ TEST(freed_ranges_are_reported_again_until_a_report_is_answered) {
         return seen;
     });
     wait_until("it is acknowledged", [&] {
+        return node.holdings->with_directory(
+            [](node::Directory& directory) { return directory.pending_freed_count() == 0; });
+    });
+}
+
+TEST(what_is_freed_while_a_report_travels_is_in_the_next_one) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(1));
+    node.write(replica_id(2));
+    const auto first = node.open(replica_id(1));
+    const auto second = node.open(replica_id(2));
+    master.change([&] { master.on_freed = [&] { node.close(second); }; });
+    master.retire(1, {replica_id(1), replica_id(2)});
+    master.journal.wait("retire answered");
+    node.close(first);
+    wait_until("both freed ranges are reported", [&] {
+        bool seen = false;
+        master.change(
+            [&] { seen = std::count(master.freed.begin(), master.freed.end(), replica_id(2)) > 0; });
+        return seen;
+    });
+    wait_until("they are acknowledged", [&] {
         return node.holdings->with_directory(
             [](node::Directory& directory) { return directory.pending_freed_count() == 0; });
     });

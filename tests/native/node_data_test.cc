@@ -397,6 +397,22 @@ TEST(a_write_of_a_claimed_terabyte_takes_no_memory) {
     CHECK_EQUAL(memory.counts().used_bytes, 0u);
 }
 
+TEST(a_write_longer_than_any_value_is_malformed) {
+    ServedMemory memory(4 * kMiB);
+    RawPeer peer(memory.server->port());
+    peer.send(hello_frame(1, wire::Role::kData));
+    peer.receive_frame();
+    const auto header = header_of(replica_id(1), wire::kValueBytesMax + 1);
+    const wire::WriteItem item{replica_id(1), kSegment, wire::kValueBytesMax + 1,
+                               static_cast<std::uint32_t>(header.size()), 0};
+    wire::Buffer body;
+    wire::Writer writer(body);
+    wire::encode_write({&item, 1}, {&header, 1}, writer);
+    peer.send(make_frame(wire::Verb::kWrite, 2, body));
+    peer.receive_to_end();
+    CHECK_EQUAL(memory.counts().used_bytes, 0u);
+}
+
 TEST(stopping_ends_transfers_and_gives_everything_back) {
     ServedMemory memory(64 * kMiB);
     DataClient client(memory.server->port());

@@ -64,6 +64,8 @@ def reference_keys(tokens: list[int], block_tokens: int, fields: list[str | int]
         ("ключ", "ключ".encode()),
         (0, b"0"),
         (12345678901234567890123, None),
+        ("k" * KEY_BYTES_MAX, b"k" * 1024),
+        (10**1023, None),
     ],
 )
 def test_keys_have_one_byte_form(key: str | bytes | int, expected: bytes | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -213,3 +214,37 @@ def test_over_long_key_is_cut_just_above_the_limit_so_that_it_alone_is_refused()
 def test_what_no_frame_can_carry_is_refused(call: Any) -> None:
     with pytest.raises(ValueError, match=r"above|16 bytes|put_start takes"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "verb", "flags"),
+    [(16 * 2**20 + 1, 12, 0), (2**32 - 1, 12, 1), (0, 0, 0), (0, 99, 0), (0, 12, 4), (0, 12, 0x83)],
+)
+def test_bytes_that_cannot_be_a_frame_header_are_refused(body_bytes: int, verb: int, flags: int) -> None:
+    header = struct.pack("<IBBhQQ", body_bytes, verb, flags, 0, 1, 1)
+    with pytest.raises(ValueError, match="frame"):
+        _core.parse_frame_header(header)
+    assert _core.parse_frame_header(struct.pack("<IBBhQQ", 16 * 2**20, 12, 3, 0, 1, 1))["flags"] == 3
+
+
+def test_put_end_whose_items_claim_other_results_is_malformed() -> None:
+    """Results are handed to each put by the items' counts: more than came would be read from behind."""
+    prefix = _core.encode_prefix(1, 1)
+    for claimed in (0, 2, 2**32 - 1):
+        item, result = struct.pack("<QII", 5, claimed, 0), struct.pack("<QhhI", 6, 0, 0, 0)
+        with pytest.raises(ValueError, match="malformed"):
+            _core.parse_put_end(prefix + struct.pack("<II", 1, 1) + item + result)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("segment_ids", 16_385), ("put_revoke", 16_385), ("prefix", 1_025)]
+)
+def test_counts_above_their_limits_are_malformed(name: str, count: int) -> None:
+    """However many bytes come with them: what a request makes the master hold and do has a bound."""
+    ids = struct.pack(f"<{count}Q", *range(count))
+    if name == "prefix":
+        body = struct.pack("<QQII", 1, 1, 0, count) + ids
+    else:
+        body = _core.encode_prefix(1, 1) + struct.pack("<I", count) + ids
+    with pytest.raises(ValueError, match="malformed"):
+        getattr(_core, f"parse_{name}")(body)
