@@ -9,7 +9,7 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly sim sanitize check format proto clean
+.PHONY: help build demo quick test nightly mutants sim sanitize check format proto clean
 
 help:
 	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
@@ -22,6 +22,7 @@ help:
 	@echo "make nightly   every test, with long property runs"
 	@echo "make sim       a simulated cluster with faults: SEED=7, or FIRST=1 SEEDS=200; STEPS=400 calls a seed"
 	@echo "make sanitize  the C++ tests under ASan with UBSan, and under TSan"
+	@echo "make mutants   plant bugs in a copy of the tree, one at a time, and show which test sees each (ONLY=name)"
 	@echo "make clean     remove .venv and build/"
 
 # Python dependencies and the build tools; again whenever pyproject.toml or the set of packages changes.
@@ -53,6 +54,11 @@ test: quick
 
 nightly: build
 	$(BIN)/python -m pytest -q --hypothesis-profile=nightly
+	$(MAKE) mutants
+
+# In build/mutants, with a build directory of its own; half an hour on two cores.
+mutants: build
+	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(ONLY),--only '$(ONLY)')
 
 # The package's own build folder, so that only the simulation itself is compiled.
 SIM_BUILD = $(dir $(firstword $(wildcard build/cp3*/CMakeCache.txt)))

@@ -1,0 +1,264 @@
+"""Bugs of the client: checksums, order of answers, retries, deadlines, connections, buffers."""
+
+from mutants.planted import Edit, Mutant, native, test
+
+CORE = "client_core_test"
+
+MUTANTS = [
+    # -- reads
+    Mutant(
+        "checksum-not-verified",
+        "The reader computes a value's checksum and does not compare it.",
+        (
+            Edit(
+                "native/client/core/get_batch.cc",
+                "options_.checksums && entry.has_checksum && !checksum_matches(index)) {",
+                "options_.checksums && entry.has_checksum && checksum_matches(index) && index > results_.size()) {",
+            ),
+        ),
+        (
+            native(CORE, "wrong_bytes_are_never_an_answer"),
+            native(CORE, "another_keys_value_is_never_an_answer"),
+            native(CORE, "an_older_value_of_the_key_is_never_an_answer"),
+        ),
+    ),
+    Mutant(
+        "stripes-joined-as-they-came",
+        "The checksums of a value's parts are joined in the order in which they arrived.",
+        (
+            Edit(
+                "native/client/core/get_batch.cc",
+                "    std::sort(stripes_.begin(), stripes_.end(),\n"
+                "              [](const Stripe& a, const Stripe& b) { return a.offset < b.offset; });",
+                "    std::sort(stripes_.begin(), stripes_.end(),\n"
+                "              [](const Stripe& a, const Stripe& b) { return a.offset > b.offset; });",
+            ),
+        ),
+        (native(CORE, "large_values_are_read_over_two_connections"),),
+    ),
+    Mutant(
+        "partial-value-is-a-hit",
+        "A value of which the node sent less than its size counts as whole.",
+        (
+            Edit(
+                "native/client/core/read_assembly.cc",
+                "            if (received_ == parts_[next_].length) answers_[next_].verdict.status = wire::Status::kOk;",
+                "            answers_[next_].verdict.status = wire::Status::kOk;",
+            ),
+        ),
+        (native(CORE, "a_short_value_is_not_an_answer_even_when_the_verdict_says_so"),),
+    ),
+    Mutant(
+        "reply-longer-than-asked",
+        "A node may send more of a value than was asked for: behind the end of the caller's buffer.",
+        (
+            Edit(
+                "native/client/core/read_assembly.cc",
+                "        if (piece.length > parts_[next_].length - received_) return false;\n",
+                "",
+            ),
+        ),
+        (native(CORE, "a_read_reply_that_exceeds_what_was_asked_is_refused"),),
+    ),
+    Mutant(
+        "target-too-small-is-filled",
+        "A value larger than its target is read into it all the same.",
+        (
+            Edit(
+                "native/client/core/get_batch.cc",
+                "    if (!capacities_.empty() && record.size > capacities_[index])\n"
+                "        answer(index, wire::Status::kBufferOverflow);\n",
+                "",
+            ),
+        ),
+        (native(CORE, "a_target_too_small_is_told_the_size"),),
+    ),
+    Mutant(
+        "gone-is-final",
+        "A value that moved between lookup and read is a miss: the master is not asked once more.",
+        (
+            Edit(
+                "native/client/core/get_batch.cc",
+                "    if (entry.saw_gone && !entry.looked_up_again) {",
+                "    if (entry.saw_gone && entry.looked_up_again) {",
+            ),
+        ),
+        (native(CORE, "gone_everywhere_looks_up_once_more"),),
+    ),
+    Mutant(
+        "first-replica-decides",
+        "A replica that is gone ends the read although another one could be asked.",
+        (
+            Edit(
+                "native/client/core/get_batch.cc",
+                "    if ((entry.tried & all) != all) return;  // plan_reads takes the next one\n",
+                "",
+            ),
+        ),
+        (native(CORE, "a_gone_replica_fails_over_to_the_next"),),
+    ),
+    Mutant(
+        "leases-are-not-given-back",
+        "A read that has ended keeps its leases until they run out.",
+        (
+            Edit(
+                "native/client/core/get_batch.cc",
+                "    finish();\n    if (!capacities_.empty()) release_leases(now_ms);",
+                "    finish();",
+            ),
+        ),
+        (native(CORE, "a_read_gives_back_every_lease_it_was_granted"),),
+    ),
+    # -- batches
+    Mutant(
+        "answers-shift-at-a-bad-key",
+        "A batch's answers are filed by the position in the request, from which invalid keys were left out.",
+        (
+            Edit(
+                "native/client/core/key_batches.cc",
+                "statuses_[asked_[i]] = (*statuses)[i];",
+                "statuses_[answered_ + i] = (*statuses)[i];",
+            ),
+        ),
+        (native(CORE, "long_batches_are_cut"),),
+    ),
+    # -- retries
+    Mutant(
+        "repeat-with-a-new-sequence",
+        "A request whose answer was lost is repeated under a new number: it happens twice.",
+        (
+            Edit(
+                "native/client/core/operation.cc",
+                "    if (repeats_++ == 0) {\n",
+                "    restamp();\n    if (repeats_++ == 0) {\n",
+            ),
+        ),
+        (
+            native(CORE, "a_lost_answer_is_asked_for_again_with_the_same_number"),
+            native(CORE, "a_remove_repeated_has_the_effect_of_one"),
+        ),
+    ),
+    Mutant(
+        "numbers-restart-in-the-same-session",
+        "A session that is found again after a lost connection starts its numbers at 1: old answers come back.",
+        (
+            Edit(
+                "native/client/core/cluster.cc",
+                "    if (session.session != session_.session) sequence_ = 0;",
+                "    sequence_ = 0;",
+            ),
+        ),
+        (native(CORE, "a_session_found_again_goes_on_with_its_numbers"),),
+    ),
+    Mutant(
+        "deadline-ignored",
+        "An operation does not look at its deadline: without an answer it asks for ever.",
+        (
+            Edit(
+                "native/client/core/operation.cc",
+                "    if (now_ms >= deadline_ms_) {",
+                "    if (now_ms >= ~std::uint64_t{0}) {",
+            ),
+        ),
+        (native(CORE, "an_answer_that_never_comes_ends_with_the_deadline"),),
+    ),
+    Mutant(
+        "unknown-session-is-an-error",
+        "A request that the master answers with SESSION_UNKNOWN fails instead of opening another session.",
+        (
+            Edit(
+                "native/client/core/operation.cc",
+                "        case wire::Status::kSessionUnknown:\n        case wire::Status::kStaleEpoch:",
+                "        case wire::Status::kStaleEpoch:",
+            ),
+        ),
+        (native(CORE, "an_unknown_session_is_opened_anew_and_the_request_repeated"),),
+    ),
+    # -- puts
+    Mutant(
+        "stored-before-the-commit",
+        "A put is called stored when its bytes are written, whatever put_end answers: a get of it misses.",
+        (
+            Edit(
+                "native/client/core/put_batch.cc",
+                "settle(grants_[i], (*statuses)[i], now_ms);",
+                "settle(grants_[i], wire::Status::kOk, now_ms);",
+            ),
+        ),
+        (native(CORE, "a_put_is_stored_only_when_its_commit_was"),),
+    ),
+    Mutant(
+        "given-up-put-is-not-revoked",
+        "A put that its caller gave up stays unfinished and blocks its key.",
+        (
+            Edit(
+                "native/client/core/put_batch.cc",
+                "    if (!begun.empty()) cluster_.revoke(begun);\n",
+                "",
+            ),
+        ),
+        (native(CORE, "a_put_given_up_is_revoked"),),
+    ),
+    Mutant(
+        "sealed-counts-as-failed",
+        "A replica that an earlier attempt had written already counts as not written.",
+        (
+            Edit(
+                "native/client/core/put_batch.cc",
+                "bool is_written(wire::Status status) { return wire::ok(status) || status == wire::Status::kSealed; }",
+                "bool is_written(wire::Status status) { return wire::ok(status); }",
+            ),
+        ),
+        (native(CORE, "a_replica_already_written_counts"),),
+    ),
+    Mutant(
+        "fragmented-segment-again",
+        "A put for which a node had no range is tried again on the same segment.",
+        (
+            Edit(
+                "native/client/core/put_batch.cc",
+                "                excluded_.push_back(segment);",
+                "                excluded_.push_back(0);",
+            ),
+        ),
+        (native(CORE, "no_range_puts_again_once_without_that_segment"),),
+    ),
+    Mutant(
+        "not-ready-is-exists",
+        "A put of a key that somebody else is putting is answered 'exists' before that put has ended.",
+        (
+            Edit(
+                "native/client/core/put_batch.cc",
+                "    if (status != wire::Status::kNotReady && status != wire::Status::kBusy) {",
+                "    if (status == wire::Status::kNotReady) status = wire::Status::kObjectAlreadyExists;\n"
+                "    if (status != wire::Status::kBusy) {",
+            ),
+        ),
+        (native(CORE, "a_put_under_way_elsewhere_is_waited_for"),),
+    ),
+    # -- connections
+    Mutant(
+        "old-connection-condemns-the-node",
+        "A pooled connection that died of age counts as the node's failure and is not replaced.",
+        (
+            Edit(
+                "native/client/core/put_batch.cc",
+                "    if (failure == Failure::kBroken && !write.fresh_connection) {",
+                "    if (failure == Failure::kBroken && write.fresh_connection) {",
+            ),
+        ),
+        (native(CORE, "a_connection_that_died_of_age_is_replaced_once"),),
+    ),
+    Mutant(
+        "buffer-written-after-the-call",
+        "A call that gives up amid a reply leaves its connection open and puts it back for others.",
+        (
+            Edit(
+                "native/client/transfer.cc",
+                "Transfer::~Transfer() { close(); }",
+                "Transfer::~Transfer() {\n    if (has_slot_) give_back();\n}",
+            ),
+        ),
+        (test("end_to_end/test_given_up_calls", "test_a_call_that_gave_up_has_closed_its_connection"),),
+    ),
+]

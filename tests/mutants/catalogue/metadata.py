@@ -1,0 +1,646 @@
+"""Bugs of the state machine: puts, leases, eviction, accounts, tenants, time."""
+
+from mutants.planted import Edit, Mutant, drawn, test
+
+MODEL = drawn("metadata/test_model", "TestModel")
+
+MUTANTS = [
+    # -- puts
+    Mutant(
+        "put-end-ignores-put-id",
+        "A put_end whose put is over ends whatever unfinished put is oldest instead of nothing.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "    const PutIndex index = puts_.find(put_id);\n    if (index == 0) return wire::Status::kStaleGrant;",
+                "    const PutIndex named = puts_.find(put_id);\n"
+                "    const PutIndex index = named != 0 ? named : puts_.oldest();\n"
+                "    if (index == 0) return wire::Status::kStaleGrant;",
+            ),
+        ),
+        (test("metadata/test_put", "test_unfinished_put_is_replaced_after_the_discard_timeout"), MODEL),
+    ),
+    Mutant(
+        "late-put-end-wins",
+        "A put_start that takes an abandoned put's place leaves it in the table: its late put_end replaces the newer value.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "            drop_put(put, ReplicaEvent::kRevoked, effects, nullptr);\n            if (!stays) ref = 0;",
+                "            if (stays) return wire::Status::kOk;",
+            ),
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "const bool superseded = object.is_visible() && object.put_id > put.put_id;",
+                "const bool superseded = false;",
+            ),
+        ),
+        (test("metadata/test_put", "test_unfinished_put_is_replaced_after_the_discard_timeout"), MODEL),
+    ),
+    Mutant(
+        "put-end-of-any-session",
+        "put_end does not ask whose put it ends.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "    if (put.session != command.prefix.session) return wire::Status::kIllegalClient;\n",
+                "",
+            ),
+        ),
+        (test("metadata/test_put", "test_only_the_owner_ends_or_revokes_a_put"), MODEL),
+    ),
+    Mutant(
+        "commit-without-a-written-replica",
+        "put_end counts a replica as written whatever its result says.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "                          (result.status == wire::Status::kOk || result.status == wire::Status::kSealed);",
+                "                          result.replica != 0;",
+            ),
+        ),
+        (
+            test("metadata/test_put", "test_one_written_replica_commits_and_failed_ones_retire"),
+            MODEL,
+        ),
+    ),
+    Mutant(
+        "upsert-forgets-the-old-value",
+        "An upsert's commit writes the new value over the record without retiring the old replicas.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "        end_value(ref, ReplicaEvent::kSuperseded, effects, &command.retired);",
+                "        clear_value(object);\n        --visible_count_;",
+            ),
+        ),
+        (test("metadata/test_put", "test_upsert_shows_the_old_value_until_the_new_one_is_written"), MODEL),
+    ),
+    Mutant(
+        "put-of-a-dead-session-blocks-its-key",
+        "Only the discard timeout, not the end of its session, lets another client take a put's place.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "    return sessions_.find(put.session) == nullptr ||\n"
+                "           now_ms_ - put.started_ms >= options_.put_start_discard_ms;",
+                "    return now_ms_ - put.started_ms >= options_.put_start_discard_ms;",
+            ),
+        ),
+        (test("metadata/test_put", "test_put_of_a_session_that_is_gone_is_replaced_at_once"),),
+    ),
+    Mutant(
+        "discard-a-millisecond-late",
+        "An abandoned put may be replaced only after its timeout, not at it.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "           now_ms_ - put.started_ms >= options_.put_start_discard_ms;",
+                "           now_ms_ - put.started_ms > options_.put_start_discard_ms;",
+            ),
+        ),
+        (test("metadata/test_put", "test_unfinished_put_is_replaced_after_the_discard_timeout"),),
+    ),
+    Mutant(
+        "promise-kept-by-a-retried-put",
+        "A put that waited for room and is tried again keeps its promise of bytes beside the grant.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "    release_promise(waiting.promise);\n    waiting.promise = 0;\n    const auto answer",
+                "    const auto answer",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_promise_of_a_put_that_waited_ends_with_its_grant"), MODEL),
+    ),
+    Mutant(
+        "promise-kept-by-a-refused-put",
+        "A put that is refused after its wait leaves its promise of bytes behind.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "        if (waiting.index == kAnsweredIndex) continue;\n        release_promise(waiting.promise);",
+                "        if (waiting.index == kAnsweredIndex) continue;",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_promise_of_a_put_that_gave_up_ends_with_its_refusal"), MODEL),
+    ),
+    # -- replays
+    Mutant(
+        "repeated-sequence-runs-twice",
+        "A request whose sequence was answered before is carried out again.",
+        (
+            Edit(
+                "native/metadata/machine.cc",
+                "    if (const auto* answer = session->replays.find(sequence)) {",
+                "    if (const auto* answer = session->replays.find(sequence); answer != nullptr && !answer->done) {",
+            ),
+        ),
+        (test("metadata/test_put", "test_repeated_put_start_gets_the_same_grant_and_charges_once"), MODEL),
+    ),
+    Mutant(
+        "forgotten-sequence-runs-again",
+        "A sequence that left the replay window counts as new.",
+        (
+            Edit(
+                "native/metadata/machine.cc",
+                "    if (session->replays.is_stale(sequence)) {",
+                "    if (sequence == ~std::uint64_t{0}) {",
+            ),
+        ),
+        (test("metadata/test_put", "test_sequence_that_left_the_window_is_refused"),),
+    ),
+    Mutant(
+        "window-forgets-what-is-under-way",
+        "The replay window drops its lowest sequence although that request is still on its way.",
+        (
+            Edit(
+                "native/metadata/sessions.cc",
+                "        if (!lowest->second.done || lowest->first == sequence) {",
+                "        if (lowest->first == sequence) {",
+            ),
+        ),
+        (test("metadata/test_put", "test_request_under_way_is_not_forgotten_by_the_replay_window"),),
+    ),
+    # -- reads
+    Mutant(
+        "reads-look-into-the-first-tenant",
+        "exists, lookup and match_prefix use tenant 0 instead of the session's.",
+        (
+            Edit(
+                "native/metadata/read_verbs.cc",
+                "const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;",
+                "const std::uint32_t tenant = 0;",
+            ),
+        ),
+        (test("metadata/test_read", "test_tenants_share_segments_and_no_keys"), MODEL),
+    ),
+    Mutant(
+        "lookup-leases-an-unfinished-put",
+        "lookup does not ask whether the value is visible: it leases a record that only has a put.",
+        (
+            Edit(
+                "native/metadata/read_verbs.cc",
+                "    } else if (!table_.object(ref).is_visible()) {",
+                "    } else if (!table_.object(ref).is_visible() && command.verb != wire::Verb::kLookup) {",
+            ),
+        ),
+        (test("metadata/test_put", "test_put_is_visible_at_its_end_and_not_before"), MODEL),
+    ),
+    Mutant(
+        "unfinished-put-exists",
+        "exists answers OK for a key whose put is not finished.",
+        (
+            Edit(
+                "native/metadata/read_verbs.cc",
+                "    } else if (!table_.object(ref).is_visible()) {\n        status = wire::Status::kNotReady;",
+                "    } else if (!table_.object(ref).is_visible()) {\n"
+                "        if (command.verb != wire::Verb::kExists) status = wire::Status::kNotReady;",
+            ),
+        ),
+        (test("metadata/test_put", "test_put_is_visible_at_its_end_and_not_before"), MODEL),
+    ),
+    Mutant(
+        "match-prefix-counts-past-a-miss",
+        "match_prefix goes on after the first miss and counts what comes behind it.",
+        (Edit("native/metadata/read_verbs.cc", "        return !missed;\n", "        return true;\n"),),
+        (test("metadata/test_read", "test_match_prefix_stops_at_the_first_miss"), MODEL),
+    ),
+    Mutant(
+        "statuses-in-reverse",
+        "A batch's statuses are gathered from the front: they come in the reverse order of its keys.",
+        (
+            Edit(
+                "native/metadata/read_verbs.cc",
+                "    if (command.verb != wire::Verb::kMatchPrefix) command.statuses.push_back(status);",
+                "    if (command.verb != wire::Verb::kMatchPrefix)\n"
+                "        command.statuses.insert(command.statuses.begin(), status);",
+            ),
+        ),
+        (test("metadata/test_read", "test_batch_longer_than_a_step_keeps_its_order"), MODEL),
+    ),
+    Mutant(
+        "lookup-leaves-recency",
+        "lookup grants a lease but does not count as an access.",
+        (
+            Edit(
+                "native/metadata/read_verbs.cc",
+                "    touch(object);\n    if (!object.is_leased(now_ms_)) object.lease_count = 0;",
+                "    if (!object.is_leased(now_ms_)) object.lease_count = 0;",
+            ),
+        ),
+        (
+            test("metadata/test_eviction", "test_lookup_makes_a_value_the_youngest_also_after_its_lease"),
+            MODEL,
+        ),
+    ),
+    Mutant(
+        "one-release-ends-all-leases",
+        "The first reader who gives its lease back ends those of the others.",
+        (
+            Edit(
+                "native/metadata/read_verbs.cc",
+                "    if (object.lease_count == 0 || --object.lease_count > 0) return;",
+                "    if (object.lease_count == 0) return;\n    object.lease_count = 0;",
+            ),
+        ),
+        (test("metadata/test_read", "test_lease_ends_with_its_last_reader"), MODEL),
+    ),
+    Mutant(
+        "released-stays-set-aside",
+        "A value that was set aside for its lease is not put back in line when the lease is given back.",
+        (
+            Edit(
+                "native/metadata/read_verbs.cc",
+                "    if (object.kept_until_ms() > now_ms_) return;\n    for",
+                "    if (object.kept_until_ms() >= 0) return;\n    for",
+            ),
+        ),
+        (
+            test("metadata/test_eviction", "test_released_goes_before_leased_at_its_old_place"),
+            MODEL,
+        ),
+    ),
+    # -- removal
+    Mutant(
+        "remove-looks-into-the-first-tenant",
+        "remove uses tenant 0 instead of the session's.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;",
+                "const std::uint32_t tenant = 0;",
+            ),
+        ),
+        (test("metadata/test_remove", "test_same_key_of_another_tenant_stays"), MODEL),
+    ),
+    Mutant(
+        "removed-key-comes-back",
+        "A forced remove answers OK for a key with an unfinished put and leaves the put, which then commits.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "        drop_put(puts_.find_record(ref), ReplicaEvent::kRevoked, effects, &command.retired);\n",
+                "",
+            ),
+        ),
+        (test("metadata/test_remove", "test_force_revokes_an_unfinished_put"), MODEL),
+    ),
+    Mutant(
+        "remove-ignores-the-lease",
+        "remove without force takes a value that a reader has leased.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "    if (!force && object.is_leased(now_ms_)) return wire::Status::kObjectHasLease;\n",
+                "",
+            ),
+        ),
+        (test("metadata/test_remove", "test_leased_value_is_removed_only_by_force"), MODEL),
+    ),
+    Mutant(
+        "remove-names-nothing-retired",
+        "remove forgets to name what it retired, so that it is answered before the nodes have confirmed.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "        if (retires && retired != nullptr) retired->push_back(one.replica);\n",
+                "",
+            ),
+        ),
+        (test("metadata/test_remove", "test_remove_names_what_retires_and_charges_until_freed"), MODEL),
+    ),
+    Mutant(
+        "lookup-of-a-lost-node",
+        "A read of a record does not drop the replicas whose segment has left the pool.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "    if (segments_.expelled_count() > 0 && !drop_expelled_replicas(ref, effects)) return false;\n",
+                "",
+            ),
+        ),
+        (
+            test(
+                "metadata/test_liveness", "test_values_of_an_expelled_segment_vanish_at_once_and_others_stay"
+            ),
+            MODEL,
+        ),
+    ),
+    Mutant(
+        "value-outlives-its-ttl",
+        "A value past its TTL is readable until the next tick.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "    if (until == 0 || until > now_ms_) return true;",
+                "    if (until == 0 || until >= now_ms_) return true;",
+            ),
+        ),
+        (test("metadata/test_read", "test_value_past_its_ttl_is_not_read_before_the_tick_either"), MODEL),
+    ),
+    # -- accounts
+    Mutant(
+        "revoke-forgets-its-bytes",
+        "put_revoke drops the put without ending its replicas: their bytes stay charged, the node is told nothing.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "        const bool retires = end_replica(replica, ReplicaStatus::kUnfinished, event, subject, effects);",
+                "        if (event == ReplicaEvent::kRevoked) continue;\n"
+                "        const bool retires = end_replica(replica, ReplicaStatus::kUnfinished, event, subject, effects);",
+            ),
+        ),
+        (test("metadata/test_put", "test_revoke_is_idempotent_and_frees_the_key"), MODEL),
+    ),
+    Mutant(
+        "freed-forgets-its-bytes",
+        "A replica that the node reports freed is forgotten, its bytes are not given back.",
+        (
+            Edit(
+                "native/metadata/replicas.cc",
+                "        segment.bytes[left] -= replica.bytes;",
+                "        if (from != ReplicaStatus::kRetiring) segment.bytes[left] -= replica.bytes;",
+            ),
+        ),
+        (test("metadata/test_remove", "test_remove_names_what_retires_and_charges_until_freed"), MODEL),
+    ),
+    Mutant(
+        "charge-ends-with-the-retire",
+        "An evicted value's bytes count as free when its node is told, not when the range is.",
+        (
+            Edit(
+                "native/metadata/replicas.cc",
+                "        segment.bytes[entered] += replica.bytes;",
+                "        if (event != ReplicaEvent::kEvicted) segment.bytes[entered] += replica.bytes;",
+            ),
+        ),
+        (
+            test("metadata/test_eviction", "test_bytes_already_retiring_are_counted_before_more_is_evicted"),
+            MODEL,
+        ),
+    ),
+    Mutant(
+        "expiry-leaves-the-range",
+        "A value whose TTL ends vanishes from the index without its replicas being retired.",
+        (
+            Edit(
+                "native/metadata/replica_status.h",
+                "ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kExpired, ReplicaStatus::kRetiring},",
+                "ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kExpired, ReplicaStatus::kNone},",
+            ),
+        ),
+        (test("metadata/test_read", "test_value_is_gone_when_its_ttl_ends"), MODEL),
+    ),
+    # -- eviction
+    Mutant(
+        "leased-goes-before-unleased",
+        "Eviction takes the least recently used value whether somebody leased it or not.",
+        (
+            Edit(
+                "native/metadata/eviction_order.cc",
+                "        if (object != nullptr && object->stamp == top.rank && object->kept_until_ms() <= now_ms) {\n"
+                "            if (released",
+                "        if (object != nullptr && object->stamp == top.rank) {\n            if (released",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_unleased_goes_before_leased_however_young"), MODEL),
+    ),
+    Mutant(
+        "recency-of-the-commit",
+        "An entry of the eviction order keeps the place it got at the commit, whatever was read since.",
+        (
+            Edit(
+                "native/metadata/eviction_order.cc",
+                "        } else if (object->stamp != top.rank) {\n            place(top.entry, object->stamp);",
+                "        } else if (object->stamp != top.rank) {\n"
+                "            return Victim{top.entry.ref, top.rank};",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_access_after_an_eviction_has_begun_counts_too"), MODEL),
+    ),
+    Mutant(
+        "hard-pinned-is-evicted",
+        "A hard-pinned value waits in the eviction order like any other.",
+        (
+            Edit(
+                "native/metadata/replicas.cc",
+                "    if (object.has(kHardPin) || !segment.is_mounted()) return nullptr;",
+                "    if (!segment.is_mounted()) return nullptr;",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_hard_pinned_never_goes"), MODEL),
+    ),
+    Mutant(
+        "soft-pin-ignored",
+        "A soft-pinned value waits in the order of those without a pin.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "    if ((request.options.flags & wire::kPutSoftPin) != 0) put.pins = kSoftPin;\n",
+                "",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_soft_pinned_goes_last_even_after_leased"), MODEL),
+    ),
+    Mutant(
+        "watermark-takes-soft-pinned-too-early",
+        "A round at the watermark goes on to soft-pinned values while others, leased now, remain.",
+        (
+            Edit(
+                "native/metadata/eviction.cc",
+                "if (pass == Pass::kSoftPinned && (!options_.evict_soft_pinned || !only_pinned)) break;",
+                "if (pass == Pass::kSoftPinned && !options_.evict_soft_pinned) break;",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_watermark_round_leaves_soft_pinned_while_others_are_leased"),),
+    ),
+    Mutant(
+        "watermark-evicts-too-little",
+        "A round at the watermark aims at the watermark itself and not below it.",
+        (
+            Edit(
+                "native/metadata/eviction.cc",
+                "                             options_.eviction_high_watermark_ratio + options_.eviction_ratio;\n"
+                "        round_left_bytes_ =\n"
+                "            static_cast<std::uint64_t>(std::max(options_.eviction_ratio, above) * capacity) + 1;",
+                "                             options_.eviction_high_watermark_ratio;\n"
+                "        round_left_bytes_ = static_cast<std::uint64_t>(above * capacity) + 1;",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_watermark_round_frees_what_it_aims_at"), MODEL),
+    ),
+    Mutant(
+        "watermark-evicts-too-much",
+        "A round at the watermark does not count what it has freed: it goes on until nothing is left.",
+        (
+            Edit(
+                "native/metadata/eviction.cc",
+                "            round_left_bytes_ -= std::min(bytes, round_left_bytes_);",
+                "            round_left_bytes_ -= std::min<std::uint64_t>(1, round_left_bytes_);",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_watermark_round_frees_what_it_aims_at"), MODEL),
+    ),
+    Mutant(
+        "retiring-bytes-evicted-twice",
+        "A put that lacks room evicts for itself although retirements under way will give it.",
+        (
+            Edit(
+                "native/metadata/placement.cc",
+                "        if (segment.will_fit(bytes)) {\n            promise(index, bytes, waiting);\n"
+                "            return Room::kWillCome;\n        }\n        if (segment.could_fit",
+                "        if (segment.could_fit",
+            ),
+        ),
+        (
+            test("metadata/test_eviction", "test_bytes_already_retiring_are_counted_before_more_is_evicted"),
+            MODEL,
+        ),
+    ),
+    Mutant(
+        "one-key-above-the-limit",
+        "max_keys keys are stored and then one more.",
+        (
+            Edit(
+                "native/metadata/placement.cc",
+                "        return table_.size() < options_.max_keys &&",
+                "        return table_.size() <= options_.max_keys &&",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_key_limit_is_kept_by_eviction"),),
+    ),
+    Mutant(
+        "two-copies-on-one-segment",
+        "The choice of segments takes one twice when there are fewer than copies.",
+        (
+            Edit(
+                "native/metadata/placement.cc",
+                "        if (!complete() && std::find(chosen_.begin(), chosen_.end(), index) == chosen_.end()) {",
+                "        if (!complete()) {",
+            ),
+        ),
+        (test("metadata/test_put", "test_fewer_segments_than_replicas_gives_what_there_is"), MODEL),
+    ),
+    Mutant(
+        "avoided-segment-is-chosen",
+        "A put is placed on a segment that its client cannot reach.",
+        (
+            Edit(
+                "native/metadata/placement.cc",
+                "        return segment.fits(bytes) && !avoid.contains(segment.id);",
+                "        return segment.fits(bytes);",
+            ),
+        ),
+        (test("metadata/test_put", "test_preferred_and_avoided_segments_are_honoured"), MODEL),
+    ),
+    Mutant(
+        "waits-for-a-silent-node",
+        "A put waits for bytes to come back from a node that has no connection.",
+        (
+            Edit(
+                "native/metadata/placement.cc",
+                "        if (!is_candidate(segment, avoid, bytes) || !answers(segment)) continue;",
+                "        if (!is_candidate(segment, avoid, bytes)) continue;",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_space_on_a_node_that_does_not_answer_is_not_waited_for"),),
+    ),
+    # -- time, sessions and segments
+    Mutant(
+        "clock-goes-back",
+        "A reading below the last one sets the clock back.",
+        (
+            Edit(
+                "native/metadata/machine.cc",
+                "    if (now_ms > now_ms_) now_ms_ = now_ms;",
+                "    now_ms_ = now_ms;",
+            ),
+        ),
+        (test("metadata/test_liveness", "test_clock_that_goes_back_expires_nothing_twice"),),
+    ),
+    Mutant(
+        "heartbeat-is-not-heard",
+        "A client's heartbeat is answered, its session expires all the same.",
+        (
+            Edit(
+                "native/metadata/session_verbs.cc",
+                "    sessions_.find(command.prefix.session)->heard_ms = now_ms_;\n    counters_.unreachable_reports",
+                "    counters_.unreachable_reports",
+            ),
+        ),
+        (test("metadata/test_liveness", "test_heartbeat_moves_the_expiry"), MODEL),
+    ),
+    Mutant(
+        "grace-ignores-the-reconnect",
+        "A session that had lost its connection loses its puts at the end of the grace although it is back.",
+        (
+            Edit(
+                "native/metadata/expiry.cc",
+                "            return session != nullptr && !session->attached &&\n",
+                "            return session != nullptr &&\n",
+            ),
+        ),
+        (test("metadata/test_liveness", "test_connection_back_within_the_grace_keeps_puts"), MODEL),
+    ),
+    Mutant(
+        "soft-pin-for-ever",
+        "A soft pin does not end after its time.",
+        (
+            Edit(
+                "native/metadata/expiry.cc",
+                "            end_soft_pin(deadline.ref, table_.object(deadline.ref));\n",
+                "",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_soft_pin_ends_after_its_time"), MODEL),
+    ),
+    Mutant(
+        "forgotten-put-is-never-reaped",
+        "A put whose client lives on and forgot it keeps its bytes for ever.",
+        (
+            Edit(
+                "native/metadata/expiry.cc",
+                "           now_ms_ - puts_.at(puts_.oldest()).started_ms >= options_.put_start_release_ms) {",
+                "           now_ms_ - puts_.at(puts_.oldest()).started_ms >= ~std::uint64_t{0}) {",
+            ),
+        ),
+        (test("metadata/test_put", "test_forgotten_put_is_reaped_after_the_release_timeout"), MODEL),
+    ),
+    Mutant(
+        "two-lives-of-one-endpoint",
+        "A node that returns under another segment name does not end its earlier life at the same address.",
+        (
+            Edit(
+                "native/metadata/segment_verbs.cc",
+                "                           (other.name == segment.name || shares_endpoint(other, segment));",
+                "                           other.name == segment.name;",
+            ),
+        ),
+        (test("metadata/test_liveness", "test_endpoint_of_an_earlier_incarnation_expels_it"),),
+    ),
+    Mutant(
+        "old-reign-over-a-newer-node",
+        "A master whose node knows a later epoch takes that epoch itself, not the next one.",
+        (
+            Edit(
+                "native/metadata/segment_verbs.cc",
+                "    epoch_ = known_epoch + 1;",
+                "    epoch_ = known_epoch;",
+            ),
+        ),
+        (test("metadata/test_liveness", "test_later_epoch_of_a_mounting_node_is_overtaken"),),
+    ),
+    Mutant(
+        "anybody-unmounts",
+        "unmount does not ask whose segment it takes out of the pool.",
+        (
+            Edit(
+                "native/metadata/segment_verbs.cc",
+                "        } else if (segments_.at(*index).owner != command.prefix.session) {",
+                "        } else if (segments_.at(*index).owner == 0) {",
+            ),
+        ),
+        (test("metadata/test_liveness", "test_only_the_owner_unmounts"),),
+    ),
+]

@@ -1,0 +1,364 @@
+"""Bugs of a node: ranges, references, the directory, what is sent and received, whom it obeys."""
+
+from mutants.planted import Edit, Mutant, drawn, native, test
+
+DIRECTORY = drawn("node/test_directory", "TestDirectoryBesideAModel")
+ALLOCATOR = drawn("node/test_range_allocator", "TestAllocatorBesideModel")
+
+MUTANTS = [
+    # -- the range allocator
+    Mutant(
+        "no-coalescing-to-the-left",
+        "A freed range is joined with its free right neighbour only, so that memory falls to pieces.",
+        (
+            Edit(
+                "native/node/core/range_allocator.cc",
+                "    if (left != kNone && is_free(record_at(left))) {",
+                "    if (left == kNone + 1 && is_free(record_at(left))) {",
+            ),
+        ),
+        (ALLOCATOR,),
+    ),
+    Mutant(
+        "ranges-overlap",
+        "What is left over of a range starts one unit before its end.",
+        (
+            Edit(
+                "native/node/core/range_allocator.cc",
+                "    record_at(rest) = Record{.start = record.start + units,",
+                "    record_at(rest) = Record{.start = record.start + units - 1,",
+            ),
+        ),
+        (ALLOCATOR, DIRECTORY),
+    ),
+    Mutant(
+        "range-one-byte-short",
+        "A size is rounded down to whole units, so that a value's tail lies in its neighbour's range.",
+        (
+            Edit(
+                "native/node/core/range_allocator.cc",
+                "    return ((bytes - 1) >> unit_shift_) + 1;",
+                "    return std::max<uint64_t>(1, bytes >> unit_shift_);",
+            ),
+        ),
+        (ALLOCATOR, DIRECTORY),
+    ),
+    # -- the directory
+    Mutant(
+        "retire-frees-what-is-read",
+        "A retire gives the range back at once although readers hold references on it.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "            if (entry.references == 0) {\n                release(entry, false);",
+                "            if (true) {\n                release(entry, false);",
+            ),
+            Edit(
+                "native/node/core/directory.cc",
+                "    assert(entry.references == 0);\n    leave(entry);",
+                "    leave(entry);",
+            ),
+            Edit(
+                "native/node/core/directory.cc",
+                "    shard_of(entry.replica).erase(wire::ReplicaId{entry.replica});",
+                "    if (entry.references == 0) shard_of(entry.replica).erase(wire::ReplicaId{entry.replica});",
+            ),
+        ),
+        (
+            test(
+                "node/test_directory",
+                "test_reader_outlives_the_retire_and_its_range_is_reported_freed_afterwards",
+            ),
+            DIRECTORY,
+            native(
+                "node_data_test",
+                "a_slow_reader_of_a_retired_value_gets_its_bytes_and_the_range_returns_afterwards",
+            ),
+        ),
+    ),
+    Mutant(
+        "retire-frees-what-is-received",
+        "A retire gives the range of a write under way back while the socket still writes into it.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "        case State::kReceiving:\n            leave(entry);\n            enter(entry, State::kCancelled);\n"
+                "            return false;",
+                "        case State::kReceiving:\n            segments_[entry.segment].ranges.free(entry.range);\n"
+                "            entry.range = *segments_[entry.segment].ranges.allocate(0);\n            leave(entry);\n"
+                "            enter(entry, State::kCancelled);\n            return false;",
+            ),
+        ),
+        (
+            test(
+                "node/test_directory",
+                "test_range_of_a_receive_that_a_retire_overtook_is_reported_freed_at_its_end",
+            ),
+            DIRECTORY,
+        ),
+    ),
+    Mutant(
+        "digest-not-checked",
+        "A read is served by its replica id alone, whatever key it is for.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    if (entry->digest != digest) {",
+                "    if (digest == 0) {",
+            ),
+        ),
+        (
+            DIRECTORY,
+            native("node_data_test", "gone_and_foreign_digests_leave_the_rest_of_the_batch_alone"),
+        ),
+    ),
+    Mutant(
+        "retired-id-is-written-again",
+        "A late write of a retired replica is accepted: a value that nobody can end.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    return replica <= ended_floor_ || retired_.contains(replica);",
+                "    return replica <= ended_floor_;",
+            ),
+        ),
+        (test("node/test_directory", "test_write_of_a_replica_retired_early_is_refused"), DIRECTORY),
+    ),
+    Mutant(
+        "forgotten-retired-id-is-written-again",
+        "An id that was pushed out of the memory of retired ids may be written again.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    ended_floor_ = std::max(ended_floor_, retired_order_.front());\n    retired_.erase",
+                "    retired_.erase",
+            ),
+        ),
+        (test("node/test_directory", "test_ids_up_to_a_forgotten_one_are_refused_and_higher_ones_are_not"),),
+    ),
+    Mutant(
+        "sealed-id-is-called-sealed-for-any-value",
+        "A write of a sealed id is answered SEALED though it brings another value.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "        return refuse(sealed && same ? wire::Status::kSealed : wire::Status::kStaleGrant);",
+                "        return refuse(sealed ? wire::Status::kSealed : wire::Status::kStaleGrant);",
+            ),
+        ),
+        (test("node/test_directory", "test_sealed_id_with_another_value_is_not_called_sealed"), DIRECTORY),
+    ),
+    Mutant(
+        "sealed-id-is-overwritten",
+        "A write of an id that is sealed is granted that value's own range.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "        return refuse(sealed && same ? wire::Status::kSealed : wire::Status::kStaleGrant);",
+                "        if (sealed && same) {\n"
+                "            leave(*find(item.replica));\n"
+                "            enter(*find(item.replica), State::kReceiving);\n"
+                "            return {wire::Status::kOk, held->segment, held->range.offset};\n"
+                "        }\n"
+                "        return refuse(wire::Status::kStaleGrant);",
+            ),
+        ),
+        (DIRECTORY,),
+    ),
+    Mutant(
+        "unfinished-write-is-readable",
+        "A replica that is being received is served to readers.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    if (entry == nullptr || entry->state != State::kSealed || !is_current(*entry)) {",
+                "    if (entry == nullptr || entry->state > State::kSealed || !is_current(*entry)) {",
+            ),
+        ),
+        (DIRECTORY,),
+    ),
+    Mutant(
+        "write-of-an-older-reign",
+        "A write under an older master's grant is accepted.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    if (!index || epoch < epoch_ || has_ended(item.replica)) return",
+                "    if (!index || has_ended(item.replica)) return",
+            ),
+        ),
+        (DIRECTORY, native("node_data_test", "grants_of_another_reign_or_segment_are_refused")),
+    ),
+    Mutant(
+        "ids-of-an-older-reign",
+        "After a change of reign the ids of the older one may still be written.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    ended_floor_ = std::max(ended_floor_, wire::make_id(epoch, 0) - 1);\n",
+                "",
+            ),
+        ),
+        (test("node/test_directory", "test_grant_of_an_older_reign_is_refused_after_adopt"), DIRECTORY),
+    ),
+    Mutant(
+        "overtaken-write-is-sealed",
+        "A write that a retire overtook is sealed when its last byte comes.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    if (entry->state == State::kCancelled || !is_current(*entry)) {",
+                "    if (!is_current(*entry)) {",
+            ),
+        ),
+        (
+            test(
+                "node/test_directory",
+                "test_range_of_a_receive_that_a_retire_overtook_is_reported_freed_at_its_end",
+            ),
+            DIRECTORY,
+            native(
+                "node_data_test", "a_write_overtaken_by_its_retire_is_refused_and_its_range_reported_freed"
+            ),
+        ),
+    ),
+    Mutant(
+        "freed-is-not-reported",
+        "A range whose last reader has left is given back, the master is not told.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    if (report && is_current(entry)) freed_.push_back(entry.replica);\n",
+                "",
+            ),
+        ),
+        (DIRECTORY,),
+    ),
+    Mutant(
+        "fenced-node-serves-reads",
+        "A node that has heard no master for client_ttl goes on serving reads.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    if (fenced_) {\n        ++counts_.fenced_refusals;\n        return {};\n    }",
+                "    if (fenced_) ++counts_.fenced_refusals;",
+            ),
+        ),
+        (DIRECTORY, native("node_data_test", "a_node_that_hears_no_master_refuses_reads_and_writes")),
+    ),
+    # -- bytes in and out
+    Mutant(
+        "half-a-value-is-sealed",
+        "A write whose connection ended amid its payload is sealed like a whole one.",
+        (
+            Edit(
+                "native/node/data_writes.cc",
+                "        if (received) connection.send(pending->seal());",
+                "        wire::Buffer answer = pending->seal();\n        if (received) connection.send(std::move(answer));",
+            ),
+        ),
+        (native("node_data_test", "a_write_whose_connection_ends_gives_its_range_back"),),
+    ),
+    Mutant(
+        "reference-dropped-before-the-send",
+        "A chunk's references are given back when it is queued, not when the kernel has its bytes.",
+        (
+            Edit(
+                "native/node/data_reads.cc",
+                "        connection->send(std::move(chunk.frame));",
+                "        job->release_until(chunk.items_done);\n        connection->send(std::move(chunk.frame));",
+            ),
+        ),
+        (
+            native(
+                "node_data_test",
+                "a_slow_reader_of_a_retired_value_gets_its_bytes_and_the_range_returns_afterwards",
+            ),
+        ),
+    ),
+    Mutant(
+        "part-starts-at-zero",
+        "A read of a part of a value sends as many bytes from the value's start.",
+        (
+            Edit(
+                "native/node/data_reads.cc",
+                "            item.begin = item.position = asked[i].offset;\n"
+                "            item.end = item.begin + std::min(asked[i].length, item.view.size - item.begin);",
+                "            item.begin = item.position = 0;\n"
+                "            item.end = std::min(asked[i].length, item.view.size - asked[i].offset);",
+            ),
+        ),
+        (native("node_data_test", "a_part_of_a_value_is_read_and_what_lies_beyond_it_is_refused"),),
+    ),
+    Mutant(
+        "peer-bytes-never-return",
+        "Bytes that were sent to a peer stay counted as in flight, until it is told BUSY for ever.",
+        (
+            Edit(
+                "native/node/data_reads.cc",
+                "        admitted_bytes_ -= bytes;\n        peer_->finish(bytes);",
+                "        admitted_bytes_ -= bytes;",
+            ),
+        ),
+        (native("node_data_test", "one_peer_in_excess_of_its_bytes_is_told_busy_and_others_are_served"),),
+    ),
+    # -- whom it obeys
+    Mutant(
+        "retire-of-an-older-reign",
+        "A node carries out a retire command of a master whose reign is over.",
+        (
+            Edit(
+                "native/node/control_state.cc",
+                "    if (header.epoch < epoch_) {\n        return connection_->send",
+                "    if (header.epoch == 0) {\n        return connection_->send",
+            ),
+        ),
+        (native("node_control_test", "a_retire_of_an_older_epoch_is_refused"),),
+    ),
+    Mutant(
+        "freed-acknowledged-unheard",
+        "An answered report acknowledges what was freed after it was sent.",
+        (
+            Edit(
+                "native/node/control_state.cc",
+                "        directory.acknowledge_freed(asked.freed_count);",
+                "        directory.acknowledge_freed(directory.pending_freed_count());",
+            ),
+        ),
+        (native("node_control_test", "what_is_freed_while_a_report_travels_is_in_the_next_one"),),
+    ),
+    Mutant(
+        "two-masters-of-one-epoch",
+        "A node follows a second master of the same epoch although the first was heard just now.",
+        (
+            Edit(
+                "native/node/control_state.cc",
+                "    if (holdings_->is_fenced()) return true;\n    why =",
+                "    if (!holdings_->is_fenced()) return true;\n    why =",
+            ),
+        ),
+        (
+            native(
+                "node_control_test",
+                "a_new_master_of_the_same_epoch_is_followed_only_after_the_old_one_has_been_silent",
+            ),
+        ),
+    ),
+    Mutant(
+        "new-life-keeps-its-values",
+        "A node whose session the master has ended comes back with what it held.",
+        (
+            Edit(
+                "native/node/control_state.cc",
+                "        for (SegmentIndex i = 0; i < segments; ++i) directory.expel(i);\n",
+                "",
+            ),
+        ),
+        (
+            native(
+                "node_control_test",
+                "a_node_whose_session_is_unknown_returns_as_a_new_incarnation_without_its_data",
+            ),
+        ),
+    ),
+]

@@ -1,0 +1,51 @@
+"""Keeps the planted bugs fit to be planted, and plants those in Python; `make mutants` plants all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutants.catalogue import MUTANTS
+from mutants.planted import ROOT, Edit, Mutant, Rotten, missing_sights
+from mutants.scratch import apply_all
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_planted_bug_applies_to_the_sources_as_they_are(mutant: Mutant) -> None:
+    apply_all(mutant.edits, {})
+    assert mutant.edits
+    assert mutant.seen_by
+
+
+def test_the_tests_that_should_see_a_planted_bug_exist() -> None:
+    assert missing_sights(MUTANTS) == []
+
+
+def test_planted_bugs_have_names_and_stories_of_their_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 30
+    assert len({mutant.story for mutant in MUTANTS}) == len(MUTANTS)
+    assert all(mutant.story.endswith(".") for mutant in MUTANTS)
+
+
+@pytest.mark.parametrize("text", ["", "a b", "b b"])
+def test_text_that_is_not_there_exactly_once_is_rotten(text: str) -> None:
+    edit = Edit("file.py", "b" if text != "a b" else "c", "d")
+    with pytest.raises(Rotten, match=r"file\.py has this text \d times"):
+        edit.applied(text)
+
+
+@pytest.mark.slow
+def test_planted_bugs_in_python_are_seen(tmp_path: Path) -> None:
+    """The installed native module serves: nothing is compiled."""
+    run = subprocess.run(
+        [sys.executable, "-m", "mutants", "--python", f"--scratch={tmp_path}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
