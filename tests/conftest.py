@@ -16,7 +16,7 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "p
 settings.register_profile("quick", max_examples=30, stateful_step_count=30, derandomize=True, **_COMMON)
 settings.register_profile("standard", max_examples=100, stateful_step_count=50, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=2000, stateful_step_count=100, **_COMMON)
-# For planted bugs (tests/mutants): the seed decides what is drawn, and any failure will do, not the shortest one.
+# For planted bugs (tests/mutants): the seed decides what is drawn; any failure will do, not the shortest one.
 settings.register_profile(
     "mutants",
     max_examples=200,

@@ -32,6 +32,8 @@ from metadata.harness import (
 
 Key = tuple[str, bytes]
 
+PROMISE_MS = 1_000  # native/metadata/placement.cc
+
 
 @dataclass
 class Times:
@@ -83,6 +85,15 @@ class Put:
 
 
 @dataclass
+class Promise:
+    """Room that retirements will give to a put that waits for it."""
+
+    segment: int
+    size: int  # in charged bytes
+    until: int
+
+
+@dataclass
 class Session:
     tenant: str
     heard: int
@@ -104,6 +115,7 @@ class Model:
     values: dict[Key, Value] = field(default_factory=dict)
     puts: dict[int, Put] = field(default_factory=dict)
     retiring: dict[int, tuple[int, int]] = field(default_factory=dict)  # replica -> (segment, bytes)
+    promise: Promise | None = None  # to the one put that is parked
     clock: int = 0
     evicted: int = 0
     # The observed retirements that no rule has explained yet.
@@ -145,6 +157,10 @@ class Model:
 
     def will_fit(self, segment: int, wanted: int, promised: dict[int, int]) -> bool:
         return self.used(segment) + promised.get(segment, 0) + wanted <= self.segments[segment].capacity
+
+    def promised(self) -> dict[int, int]:
+        """By segment: what a parked put waits for."""
+        return {self.promise.segment: self.promise.size} if self.promise else {}
 
     def answers(self, segment: int) -> bool:
         owner = self.sessions[self.segments[segment].owner]
@@ -249,7 +265,7 @@ class Model:
         grant: Grant,
     ) -> None:
         """Checks one key's answer and follows it; `promised` is what keys before it wait for."""
-        expected = self._may_put(key, size, flags)
+        expected = self._may_put(key, size, flags, avoid)
         if expected != OK:
             assert grant.status == expected, (grant, expected)
             return
@@ -267,9 +283,24 @@ class Model:
         pin = flags & HARD_PIN or flags & SOFT_PIN
         self.puts[grant.put_id] = Put(session, key, size, replicas, self.now, pin, ttl)
 
-    def _may_put(self, key: Key, size: int, flags: int) -> int:
+    def put_start_parked(self, session: int, key: Key, size: int, flags: int, grant: Grant | None) -> None:
+        """A put of one copy whose driver may wait; `grant` is None if it does."""
+        self.promise = None
+        promised: dict[int, int] = {}
+        if grant is not None:
+            self.put_start(session, key, size, 1, flags, 0, (), promised, grant)
+            assert not promised, "refused although room was on its way"
+            return
+        assert self._may_put(key, size, flags, ()) == OK
+        need = range_bytes(size)
+        assert not [segment for segment in self.segments if self.fits(segment, need, promised)]
+        self._make_room(need, (), promised)
+        [(segment, owed)] = promised.items()
+        self.promise = Promise(segment, owed, self.now + PROMISE_MS)
+
+    def _may_put(self, key: Key, size: int, flags: int, avoid: tuple[int, ...]) -> int:
         self.freshen(key)
-        if key in self.values and not flags & UPSERT:
+        if key in self.values and not flags & UPSERT and self.is_reachable(self.values[key], avoid):
             return ALREADY_EXISTS
         put_id = self.put_of(key)
         if put_id is not None:
@@ -404,6 +435,8 @@ class Model:
 
     def expel(self, segment: int) -> None:
         del self.segments[segment]
+        if self.promise and self.promise.segment == segment:
+            self.promise = None
         for key, value in list(self.values.items()):
             value.replicas = {r: s for r, s in value.replicas.items() if s != segment}
             if not value.replicas:
@@ -449,6 +482,8 @@ class Model:
             if self.now - put.started >= self.times.release:
                 del self.puts[put_id]
                 self._take_out(put.replicas, put.size)
+        if self.promise and self.promise.until <= self.now:
+            self.promise = None
         self.evict_at_watermark()
 
     def _end_silent_puts(self, observed_only: bool = False) -> None:

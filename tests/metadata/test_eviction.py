@@ -214,6 +214,21 @@ def test_released_goes_before_leased_at_its_old_place(make: Make) -> None:
     assert absent(pool, node, *names(3)) == [b"001"]
 
 
+def test_released_goes_at_its_old_place_also_when_it_was_passed_over_before(make: Make) -> None:
+    pool = make(**UNDER_PRESSURE_ONLY)
+    node = pool.open()
+    pool.mount(node, "a", 4 * 64)
+    pool.put(node, *names(4))
+    pool.lookup(node, b"000")
+    pool.touch(node, b"001", b"002", b"003")
+    assert press(pool, node)
+    assert absent(pool, node, *names(4)) == [b"001"]
+    pool.put(node, b"new")
+    pool.release(node, b"000")
+    assert press(pool, node)
+    assert absent(pool, node, *names(4)) == [b"000", b"001"]
+
+
 def test_hard_pinned_never_goes(make: Make) -> None:
     pool = make(eviction_high_watermark_ratio=0.1, soft_pin_ms=1)
     node = pool.open()

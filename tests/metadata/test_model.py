@@ -11,10 +11,13 @@ from metadata.harness import (
     FORCE,
     HARD_PIN,
     NO_RANGE,
+    NO_SPACE,
     OK,
     SEALED,
+    SESSION_UNKNOWN,
     SOFT_PIN,
     UPSERT,
+    VERBS,
     WITHOUT_HOLD,
     Grant,
     Harness,
@@ -76,6 +79,7 @@ class Comparison(RuleBasedStateMachine):
         self.granted: list[tuple[int, Grant]] = []
         self.ended: list[int] = []
         self.last: tuple[int, str, bytes, tuple[int, bytes]] | None = None
+        self.parked: tuple[_core.MetadataCommand, int, Key, int, int] | None = None
         self.sessions = [0, 0]
         for index in (0, 1):
             self._open(index)
@@ -188,7 +192,7 @@ class Comparison(RuleBasedStateMachine):
             avoid=away,
         )
         grants = [Grant(*one) for one in _core.parse_put_start_reply(self._ask(session, "put_start", body))]
-        promised: dict[int, int] = {}
+        promised = self.model.promised()
         for name, grant in zip(names, grants, strict=True):
             self.model.put_start(
                 session, self._key(index, name), size, self.wanted, flags, ttl, away, promised, grant
@@ -218,6 +222,54 @@ class Comparison(RuleBasedStateMachine):
         self.lookup(index, names, 6)
         self.refill(1 - index, size)
         self.advance(step, (True, True))
+
+    @precondition(lambda self: self.parked is None and self.wanted == 1)
+    @rule(
+        index=who,
+        name=st.sampled_from(KEYS),
+        size=st.sampled_from([64, 64, 128, 256]),
+        flags=st.sampled_from([0, 0, UPSERT]),
+    )
+    def park(self, index: int, name: bytes, size: int, flags: int) -> None:
+        """A put whose driver waits while room is on its way, as the native master's does."""
+        session = self.sessions[index]
+        body = _core.encode_put_start(session, self.pool.next_sequence(), [name], [size], flags=flags)
+        command = _core.Metadata.command(VERBS["put_start"], body)
+        self.last = None
+        self.parked = (command, session, self._key(index, name), size, flags)
+        self.resume()
+
+    @precondition(lambda self: self.parked is not None)
+    @rule()
+    def resume(self) -> None:
+        """Tried again, as after bytes came back."""
+        assert self.parked is not None
+        command, session, key, size, flags = self.parked
+        self.pool.effects = self.pool.machine.run(command, self.pool.now)
+        self.pool.machine.check_invariants()
+        self._observed()
+        if command.done:
+            self.parked = None
+        if session not in self.model.sessions:
+            assert command.status == SESSION_UNKNOWN
+            self.model.promise = None
+            return
+        grant = Grant(*_core.parse_put_start_reply(command.body)[0]) if command.done else None
+        self.model.put_start_parked(session, key, size, flags, grant)
+        self.model.explained()
+        if grant is not None and grant.status == OK:
+            self.granted.append((session, grant))
+
+    @precondition(lambda self: self.parked is not None)
+    @rule()
+    def give_up_waiting(self) -> None:
+        assert self.parked is not None
+        command, *_ = self.parked
+        self.pool.machine.refuse_waiting(command, self.pool.now)
+        self.pool.machine.check_invariants()
+        assert _core.parse_put_start_reply(command.body) == [(NO_SPACE, 0, [])]
+        self.parked = None
+        self.model.promise = None
 
     @precondition(lambda self: self.granted)
     @rule(

@@ -38,6 +38,7 @@ def test_put_is_visible_at_its_end_and_not_before(pool: Harness) -> None:
     assert grant.status == OK
     assert [place[1] for place in grant.places] == [segment]
     assert pool.exists(node, b"k") == [NOT_READY]
+    assert pool.lookup(node, b"k") == [(NOT_READY, 0, 0, 0, [])]
     assert pool.charged(node) == [128]
     assert pool.put_end(node, grant.written) == [OK]
     [(status, put_id, size, _, places)] = pool.lookup(node, b"k")
@@ -322,6 +323,20 @@ def test_put_of_a_session_that_is_gone_is_replaced_at_once(pool: Harness) -> Non
     assert ("retire", old.places[0][1], old.places[0][0], 0) in pool.effects
     [new] = pool.put_start(node, b"k")
     assert new.status == OK
+
+
+def test_put_of_a_session_that_is_ending_is_replaced_before_its_turn_comes(make: Make) -> None:
+    """A session's many puts are revoked in steps; nobody waits for a client that is gone meanwhile."""
+    pool = make(client_ttl_ms=1_000, keys_a_step_max=2)
+    node, other = pool.open(), pool.open()
+    pool.mount(node, "a", 1_024)
+    pool.put_start(other, *[b"%d" % index for index in range(6)])
+    pool.now += 1_000
+    pool.heartbeat(node)
+    assert pool.machine.tick(pool.now)[0] is False
+    assert pool.stat("active_session_count") == 1
+    assert pool.stat("unfinished_put_count") > 1
+    assert [g.status for g in pool.put_start(node, b"0")] == [OK]
 
 
 def test_forgotten_put_is_reaped_after_the_release_timeout(make: Make) -> None:

@@ -146,3 +146,6 @@ def test_same_key_of_another_tenant_stays(pool: Harness) -> None:
     pool.put(other, b"k")
     assert pool.remove(node, b"k") == [OK]
     assert pool.exists(other, b"k") == [OK]
+    pool.put(node, b"k")
+    assert pool.remove(other, b"k") == [OK]
+    assert pool.exists(node, b"k") == [OK]

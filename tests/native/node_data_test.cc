@@ -236,6 +236,19 @@ TEST(a_slow_reader_of_a_retired_value_gets_its_bytes_and_the_range_returns_after
     CHECK(other.write_one(replica_id(2), pattern(32 * kMiB, 2)) == Status::kOk);
 }
 
+TEST(a_reference_is_held_until_the_last_queued_byte_is_sent) {
+    ServedMemory memory(64 * kMiB);
+    DataClient client(memory.server->port());
+    // Two chunks, both queued at once, and more than sockets hold.
+    const auto value = pattern(15 * kMiB);
+    CHECK(client.write_one(replica_id(1), value) == Status::kOk);
+    client.ask_read({read_item(replica_id(1))});
+    wait_until("the reader holds a reference", [&] { return memory.counts().references == 1; });
+    CHECK(memory.retire({replica_id(1)}).empty());
+    CHECK(client.take_values(1)[0].bytes == value);
+    wait_until("the range is free", [&] { return memory.counts().used_bytes == 0; });
+}
+
 TEST(a_reader_that_goes_away_amid_its_answer_gives_its_references_back) {
     ServedMemory memory(64 * kMiB);
     DataClient writer(memory.server->port(), 2);
@@ -398,19 +411,18 @@ TEST(a_write_of_a_claimed_terabyte_takes_no_memory) {
 }
 
 TEST(a_write_longer_than_any_value_is_malformed) {
-    ServedMemory memory(4 * kMiB);
-    RawPeer peer(memory.server->port());
-    peer.send(hello_frame(1, wire::Role::kData));
-    peer.receive_frame();
-    const auto header = header_of(replica_id(1), wire::kValueBytesMax + 1);
-    const wire::WriteItem item{replica_id(1), kSegment, wire::kValueBytesMax + 1,
-                               static_cast<std::uint32_t>(header.size()), 0};
-    wire::Buffer body;
-    wire::Writer writer(body);
-    wire::encode_write({&item, 1}, {&header, 1}, writer);
-    peer.send(make_frame(wire::Verb::kWrite, 2, body));
-    peer.receive_to_end();
-    CHECK_EQUAL(memory.counts().used_bytes, 0u);
+    const auto parses = [](std::uint64_t size) {
+        const auto header = header_of(replica_id(1), size);
+        const wire::WriteItem item{replica_id(1), kSegment, size, static_cast<std::uint32_t>(header.size()),
+                                   0};
+        wire::Buffer body;
+        wire::Writer writer(body);
+        wire::encode_write({&item, 1}, {&header, 1}, writer);
+        return wire::parse_write(body).has_value();
+    };
+    CHECK(parses(wire::kValueBytesMax));
+    CHECK(!parses(wire::kValueBytesMax + 1));
+    CHECK(!parses(~std::uint64_t{0}));
 }
 
 TEST(stopping_ends_transfers_and_gives_everything_back) {

@@ -87,7 +87,11 @@ MUTANTS = [
                 "    return now_ms_ - put.started_ms >= options_.put_start_discard_ms;",
             ),
         ),
-        (test("metadata/test_put", "test_put_of_a_session_that_is_gone_is_replaced_at_once"),),
+        (
+            test(
+                "metadata/test_put", "test_put_of_a_session_that_is_ending_is_replaced_before_its_turn_comes"
+            ),
+        ),
     ),
     Mutant(
         "discard-a-millisecond-late",
@@ -217,7 +221,7 @@ MUTANTS = [
                 "        command.statuses.insert(command.statuses.begin(), status);",
             ),
         ),
-        (test("metadata/test_read", "test_batch_longer_than_a_step_keeps_its_order"), MODEL),
+        (test("master/test_both_doors", "test_answers_are_positional_and_a_bad_key_shifts_nothing"), MODEL),
     ),
     Mutant(
         "lookup-leaves-recency",
@@ -229,10 +233,7 @@ MUTANTS = [
                 "    if (!object.is_leased(now_ms_)) object.lease_count = 0;",
             ),
         ),
-        (
-            test("metadata/test_eviction", "test_lookup_makes_a_value_the_youngest_also_after_its_lease"),
-            MODEL,
-        ),
+        (test("metadata/test_eviction", "test_lookup_makes_a_value_the_youngest_also_after_its_lease"),),
     ),
     Mutant(
         "one-release-ends-all-leases",
@@ -244,7 +245,7 @@ MUTANTS = [
                 "    if (object.lease_count == 0) return;\n    object.lease_count = 0;",
             ),
         ),
-        (test("metadata/test_read", "test_lease_ends_with_its_last_reader"), MODEL),
+        (test("metadata/test_read", "test_lease_ends_with_its_last_reader"),),
     ),
     Mutant(
         "released-stays-set-aside",
@@ -257,8 +258,10 @@ MUTANTS = [
             ),
         ),
         (
-            test("metadata/test_eviction", "test_released_goes_before_leased_at_its_old_place"),
-            MODEL,
+            test(
+                "metadata/test_eviction",
+                "test_released_goes_at_its_old_place_also_when_it_was_passed_over_before",
+            ),
         ),
     ),
     # -- removal
@@ -376,7 +379,7 @@ MUTANTS = [
             ),
         ),
         (
-            test("metadata/test_eviction", "test_bytes_already_retiring_are_counted_before_more_is_evicted"),
+            test("metadata/test_eviction", "test_unleased_goes_before_leased_however_young"),
             MODEL,
         ),
     ),
@@ -441,7 +444,7 @@ MUTANTS = [
                 "",
             ),
         ),
-        (test("metadata/test_eviction", "test_soft_pinned_goes_last_even_after_leased"), MODEL),
+        (test("metadata/test_eviction", "test_soft_pinned_goes_last_even_after_leased"),),
     ),
     Mutant(
         "watermark-takes-soft-pinned-too-early",

@@ -89,13 +89,7 @@ MUTANTS = [
                 "            enter(entry, State::kCancelled);\n            return false;",
             ),
         ),
-        (
-            test(
-                "node/test_directory",
-                "test_range_of_a_receive_that_a_retire_overtook_is_reported_freed_at_its_end",
-            ),
-            DIRECTORY,
-        ),
+        (DIRECTORY,),
     ),
     Mutant(
         "digest-not-checked",
@@ -216,7 +210,6 @@ MUTANTS = [
                 "node/test_directory",
                 "test_range_of_a_receive_that_a_retire_overtook_is_reported_freed_at_its_end",
             ),
-            DIRECTORY,
             native(
                 "node_data_test", "a_write_overtaken_by_its_retire_is_refused_and_its_range_reported_freed"
             ),
@@ -269,12 +262,7 @@ MUTANTS = [
                 "        job->release_until(chunk.items_done);\n        connection->send(std::move(chunk.frame));",
             ),
         ),
-        (
-            native(
-                "node_data_test",
-                "a_slow_reader_of_a_retired_value_gets_its_bytes_and_the_range_returns_afterwards",
-            ),
-        ),
+        (native("node_data_test", "a_reference_is_held_until_the_last_queued_byte_is_sent"),),
     ),
     Mutant(
         "part-starts-at-zero",
