@@ -58,7 +58,7 @@ nightly: build
 
 # In build/mutants, with a build directory of its own; half an hour on two cores.
 mutants: build
-	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(ONLY),--only '$(ONLY)')
+	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(ONLY),--only '$(ONLY)') $(if $(SIMULATION),--simulation)
 
 # The package's own build folder, so that only the simulation itself is compiled.
 SIM_BUILD = $(dir $(firstword $(wildcard build/cp3*/CMakeCache.txt)))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mutants.catalogue import MUTANTS
-from mutants.planted import ROOT, Mutant, Rotten, Sight
+from mutants.planted import ROOT, SIMULATION, Mutant, Rotten, Sight
 from mutants.scratch import BuildFailure, Scratch
 from mutants.sight import Verdict, look, targets
 
@@ -42,7 +42,7 @@ def main() -> int:
         print(f"{len(sights)} tests are green without a bug ({time.monotonic() - start:.0f} s)", flush=True)
     width = max(len(mutant.name) for mutant in mutants)
     print(f"{'planted bug':{width}}  {'s':>4}  seen by")
-    failed = [mutant.name for mutant in mutants if not _try(scratch, mutant, seeds, width)]
+    failed = [m.name for m in mutants if not _try(scratch, m, seeds, width, options.simulation)]
     print(f"{len(mutants) - len(failed)} of {len(mutants)} planted bugs are seen, under seeds {_list(seeds)}")
     if failed:
         print(f"not seen: {', '.join(failed)}")
@@ -53,6 +53,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__, allow_abbrev=False)
     parser.add_argument("--only", default="", help="names, or parts of names, by comma")
     parser.add_argument("--python", action="store_true", help="only the bugs that need no compiler")
+    parser.add_argument("--simulation", action="store_true", help="also tell which the simulation sees")
     parser.add_argument("--seed", type=int, default=SEEDS[0], help="the first seed")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many")
     parser.add_argument(
@@ -90,19 +91,24 @@ def _bring_up(scratch: Scratch, sights: Sequence[Sight], *, compiles: bool) -> N
         scratch.use_installed_module()
 
 
-def _try(scratch: Scratch, mutant: Mutant, seeds: Sequence[int], width: int) -> bool:
-    """Plant it and look; prints its lines of the table. True: everything that should see it does."""
+def _try(scratch: Scratch, mutant: Mutant, seeds: Sequence[int], width: int, simulates: bool) -> bool:
+    """Plant it and look; prints its lines of the table. True: everything that should see it does.
+
+    simulates: the simulation's view is told beside them and decides nothing.
+    """
     start = time.monotonic()
     lines: list[str] = []
     is_seen = True
     try:
         with scratch.planted(mutant):
+            simulation = [SIMULATION] if simulates and mutant.is_compiled else []
             if mutant.is_compiled:
-                scratch.build(targets(mutant.seen_by))
+                scratch.build(targets([*mutant.seen_by, *simulation]))
             for sight in mutant.seen_by:
                 line, all_red = _sighted(scratch, mutant, sight, seeds)
                 lines.append(line)
                 is_seen = is_seen and all_red
+            lines += [_sighted(scratch, mutant, sight, seeds)[0] for sight in simulation]
     except (Rotten, BuildFailure) as error:
         is_seen = False
         what = "does not compile" if isinstance(error, BuildFailure) else "does not apply"

@@ -79,6 +79,10 @@ class Mutant:
         return any(edit.is_compiled for edit in self.edits)
 
 
+SIMULATION: Final = Sight("simulation")
+"""tests/simulation under a block of its seeds for each of ours."""
+
+
 def test(where: str, name: str) -> Sight:
     """A test of pytest: one whose examples are fixed."""
     return Sight("test", f"tests/{where}.py", name)

@@ -18,6 +18,8 @@ from mutants.planted import Sight
 from mutants.scratch import Scratch
 
 LIMIT_S: Final = 240
+SIMULATED_SEEDS: Final = 40
+"""How many of the simulation's seeds one of ours stands for."""
 PYTEST: Final = ("-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
 
 
@@ -65,7 +67,9 @@ def _command(scratch: Scratch, sight: Sight, seed: int) -> list[str]:
     if sight.kind == "native":
         return [str(scratch.build_folder / "native_tests" / sight.where), sight.name]
     if sight.kind == "simulation":
-        raise NotImplementedError
+        first = (seed - 1) * SIMULATED_SEEDS + 1
+        program = str(scratch.build_folder / "native_tests" / "simulation")
+        return [program, "--first", str(first), "--seeds", str(SIMULATED_SEEDS)]
     return [
         str(scratch.python),
         *PYTEST,
@@ -82,6 +86,9 @@ def _judge(sight: Sight, status: int, output: str) -> Verdict:
     if stopped in (signal.SIGABRT, signal.SIGSEGV):
         asserted = re.search(r"Assertion `(.*)' failed", output) or re.search(r"what\(\):\s*(.*)", output)
         return Verdict("red", f"stopped: {asserted[1] if asserted else signal.Signals(stopped).name}", output)
+    if status == 1 and sight.kind == "simulation":
+        failed = re.search(r"^(seed \d+ failed: .*)$", output, re.MULTILINE)
+        return Verdict("red", failed[1] if failed else "", output)
     if status == 1 and sight.kind == "native":
         return Verdict("red", output.strip().splitlines()[-1] if output.strip() else "", output)
     if status == 1 and (failed := re.search(r"^(?:FAILED|ERROR) \S+(?: - (.*))?$", output, re.MULTILINE)):

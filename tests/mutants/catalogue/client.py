@@ -42,8 +42,8 @@ MUTANTS = [
         (
             Edit(
                 "native/client/core/read_assembly.cc",
-                "            if (received_ == parts_[next_].length) answers_[next_].verdict.status = wire::Status::kOk;",
-                "            answers_[next_].verdict.status = wire::Status::kOk;",
+                "const bool is_whole = is_last && received_ + piece.length == parts_[next_].length;",
+                "const bool is_whole = is_last;",
             ),
         ),
         (native(CORE, "a_short_value_is_not_an_answer_even_when_the_verdict_says_so"),),
@@ -229,9 +229,9 @@ MUTANTS = [
         (
             Edit(
                 "native/client/core/put_batch.cc",
-                "    if (status != wire::Status::kNotReady && status != wire::Status::kBusy) {",
+                "    if (status != wire::Status::kNotReady && status != wire::Status::kBusy &&",
                 "    if (status == wire::Status::kNotReady) status = wire::Status::kObjectAlreadyExists;\n"
-                "    if (status != wire::Status::kBusy) {",
+                "    if (status != wire::Status::kBusy &&",
             ),
         ),
         (native(CORE, "a_put_under_way_elsewhere_is_waited_for"),),
