@@ -176,16 +176,16 @@ MUTANTS = [
         (test("metadata/test_remove", "test_node_reports_freed_only_what_lies_on_its_own_segments"),),
     ),
     Mutant(
-        "silent-node-is-kept",
-        "A node that leaves a retire command unanswered keeps its connection for ever.",
+        "disobedient-node-is-only-disconnected",
+        "A node that leaves a retire command unanswered loses its connection and comes back as before.",
         (
             Edit(
                 "native/master/state_driver.cc",
-                "        if (!sent_ms || now_ms - *sent_ms < command_timeout_ms_) continue;",
-                "        if (!sent_ms || now_ms - *sent_ms < ~std::uint64_t{0}) continue;",
+                "        metadata_.expel(owner, now_ms, effects_);\n",
+                "",
             ),
         ),
-        (native(DRIVER, "node_that_leaves_a_command_unanswered_is_hung_up_on"),),
+        (native(DRIVER, "node_that_leaves_a_command_unanswered_is_expelled"),),
     ),
     Mutant(
         "clients-may-mount",
