@@ -450,7 +450,7 @@ def test_register_announces_and_withdraws_memory(store: Store) -> None:
 def test_a_value_ends_by_its_ttl() -> None:
     with Store.embedded("1mb") as store:
         assert store.put("brief", b"x", ttl_ms=1) == "stored"
-        hang = time.monotonic() + HANG_S
+        hang = time.monotonic() + 20
         while store.get("brief") is not None:
             assert time.monotonic() < hang
 
