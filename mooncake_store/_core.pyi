@@ -1,9 +1,11 @@
 """Native core of mooncake_store, built from native/bindings/."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict, overload
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, overload
 
 from typing_extensions import Buffer
+
+_Answer = TypeVar("_Answer")
 
 def version() -> str:
     """Version of the distribution this module was built from."""
@@ -537,13 +539,6 @@ class OpenValues:
     @property
     def user_metadata(self) -> list[bytes]:
         """One a key once they were read, if open() asked for it; else empty."""
-    def read_into(
-        self, targets: Sequence[_Memory | None], *, timeout_ms: int = 0
-    ) -> tuple[list[int], list[int]]:
-        """Statuses and lengths, as get_into_many; None leaves a key out (its status stays). Once only.
-
-        A value that is gone meanwhile is looked for again, so a length may differ from `sizes`.
-        """
 
 class Client:
     def __init__(
@@ -598,6 +593,13 @@ class Client:
     def open(
         self, keys: Sequence[_Key], *, user_metadata: bool = False, timeout_ms: int = 0
     ) -> OpenValues: ...
+    def read_into(
+        self, opened: OpenValues, targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+    ) -> tuple[list[int], list[int]]:
+        """Statuses and lengths, as get_into_many; None leaves a key out (its status stays). Once only.
+
+        A value that is gone meanwhile is looked for again, so a length may differ from `sizes`.
+        """
     def exists_many(self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0) -> list[int]: ...
     def match_prefix(
         self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0
@@ -621,6 +623,103 @@ class Client:
     @staticmethod
     def why() -> str:
         """What went wrong last in this thread's latest call, for the text of an error; "" if nothing did."""
+
+class PendingCall(Generic[_Answer]):
+    """A call of an AsyncClient. `answer` is its value once it is over, or raises what it threw."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def is_done(self) -> bool:
+        """take_done() named it, or it was over before it could wait."""
+    @property
+    def is_expired(self) -> bool:
+        """It waited for a thread until its deadline and never ran."""
+    def answer(self) -> _Answer: ...
+
+class AsyncClient:
+    """The methods of Client for a caller that does not wait, each giving a PendingCall of its value.
+
+    Of one event loop's thread; only close() may be called from others. A call holds its buffers until it was
+    taken by take_done() or cancelled.
+    """
+
+    def __init__(
+        self,
+        masters: Sequence[str] = ...,
+        *,
+        lane: str = "",
+        tenant: str = "default",
+        name: str = "",
+        host_id: str = "",
+        connect_timeout_ms: int = 1000,
+        rpc_timeout_ms: int = 10000,
+        connections_a_peer_max: int = 8,
+        bytes_in_flight_a_peer_max: int = ...,
+        checksums: bool = True,
+        threads_max: int,
+        waiting_max: int,
+    ) -> None: ...
+    def connect(self) -> PendingCall[None]:
+        """Must be over before any other call is made; its answer raises as Client() does."""
+    def put_many(
+        self,
+        keys: Sequence[_Key],
+        values: Sequence[_Memory | list[_Memory]],
+        *,
+        replica_count: int = 1,
+        flags: int = 0,
+        soft_pin_ms: int = 0,
+        ttl_ms: int = 0,
+        preferred: Sequence[str] = ...,
+        user_metadata: Sequence[bytes] | None = None,
+        parents: Sequence[int] | None = None,
+        timeout_ms: int = 0,
+    ) -> PendingCall[list[int]]:
+        """Like every method below it raises BlockingIOError when waiting_max calls wait already."""
+    def get_many(
+        self, keys: Sequence[_Key], *, with_user_metadata: bool = False, timeout_ms: int = 0
+    ) -> PendingCall[Any]: ...
+    def get_into_many(
+        self, keys: Sequence[_Key], targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+    ) -> PendingCall[tuple[list[int], list[int]]]: ...
+    def open(
+        self, keys: Sequence[_Key], *, user_metadata: bool = False, timeout_ms: int = 0
+    ) -> PendingCall[OpenValues]: ...
+    def read_into(
+        self, opened: OpenValues, targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+    ) -> PendingCall[tuple[list[int], list[int]]]: ...
+    def exists_many(
+        self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0
+    ) -> PendingCall[list[int]]: ...
+    def match_prefix(
+        self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0
+    ) -> PendingCall[tuple[int, int, int]]: ...
+    def remove_many(
+        self, keys: Sequence[_Key], *, force: bool = False, timeout_ms: int = 0
+    ) -> PendingCall[list[int]]: ...
+    def touch_many(self, keys: Sequence[_Key], *, timeout_ms: int = 0) -> PendingCall[list[int]]: ...
+    def list_keys(
+        self, cursor: int = 0, *, limit: int = 1000, key_prefix: bytes = b"", timeout_ms: int = 0
+    ) -> PendingCall[tuple[int, int, list[tuple[bytes, int, int, int, int]]]]: ...
+    def segments(self, *, timeout_ms: int = 0) -> PendingCall[tuple[int, list[ClientSegment]]]: ...
+    def stats(self, *, timeout_ms: int = 0) -> PendingCall[tuple[int, dict[str, int]]]: ...
+    def fileno(self) -> int:
+        """Readable while calls are over that nobody took."""
+    def take_done(self) -> list[int]:
+        """The ids of the calls that are over, each once."""
+    def cancel(self, call_id: int) -> bool:
+        """True: it does not run and never will. False: interrupted; take_done() names it when it returned."""
+    def wait(self, call_id: int) -> None:
+        """Block until it does not run."""
+    def expire(self) -> None:
+        """End those that still wait for a thread at their deadline."""
+    def close(self) -> None:
+        """Idempotent, from any thread; ends all calls, and returns when they have."""
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def is_connected(self) -> bool: ...
 
 class ClientSegment(TypedDict):
     segment: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mooncake_client.async_store import AsyncStore
     from mooncake_client.records import ObjectInfo, Registration, SegmentUse
     from mooncake_client.store import Store
     from mooncake_store.errors import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncStore",
     "BufferTooSmall",
     "Busy",
     "ChecksumMismatch",
@@ -50,6 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncStore": "mooncake_client.async_store",
     "ObjectInfo": "mooncake_client.records",
     "Registration": "mooncake_client.records",
     "SegmentUse": "mooncake_client.records",

@@ -5,9 +5,9 @@ Owns the texts. Must not call the client: what it could say is passed in as `Cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from mooncake_store.errors import ClosedError, InvalidArgument, StoreError, Unavailable, error_for
 from mooncake_store.keys import key_bytes
@@ -15,6 +15,12 @@ from mooncake_store.status import Status, status_of
 
 Key = str | bytes | int
 AnswerT = TypeVar("AnswerT")
+
+Steps: TypeAlias = Generator[Any, Any, AnswerT]
+"""A verb under way: yields what a method of the native client gave, takes the call's answer, returns a value.
+
+`_core.Client` gives the answer itself, `_core.AsyncClient` a PendingCall; who drives the steps knows which.
+"""
 
 MISSES: Final = frozenset(
     (
@@ -101,8 +107,8 @@ def positional(
     keys: Sequence[Key],
     column: Sequence[Any],
     refused: dict[int, StoreError],
-    ask: Callable[[Sequence[Key], Sequence[Any]], list[AnswerT]],
-) -> list[AnswerT | StoreError]:
+    ask: Callable[[Sequence[Key], Sequence[Any]], Steps[list[AnswerT]]],
+) -> Steps[list[AnswerT | StoreError]]:
     """One answer a key, in order: what was refused here stays at its index, `ask` answers the others.
 
     column: what belongs to each key (a value, a target); empty where there is nothing. refused: what is wrong
@@ -110,7 +116,7 @@ def positional(
     """
     if not refused:
         try:
-            return raise_if_unanswered(ask(keys, column))
+            return raise_if_unanswered((yield from ask(keys, column)))
         except (TypeError, ValueError) as error:
             if isinstance(error, StoreError):
                 raise
@@ -123,9 +129,10 @@ def positional(
     good = [index for index in range(len(keys)) if index not in refused]
     answers: list[AnswerT | StoreError] = list(refused.values())
     if good:
-        answers = raise_if_unanswered(
-            ask([keys[index] for index in good], [column[index] for index in good] if column else [])
+        answered = yield from ask(
+            [keys[index] for index in good], [column[index] for index in good] if column else []
         )
+        answers = raise_if_unanswered(answered)
     rest = iter(answers)
     return [refused[index] if index in refused else next(rest) for index in range(len(keys))]
 

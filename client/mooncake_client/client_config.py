@@ -108,6 +108,11 @@ def client_config(
     return ClientConfig(**given)
 
 
+def embedded_config(settings: Mapping[str, Any]) -> ClientConfig:
+    """The configuration of an embedded store, whose lane is known only when its master runs."""
+    return client_config((), {**settings, "lane": "127.0.0.1:1"})
+
+
 def _heard_timeout(text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= RPC_TIMEOUT_MS_MAX:
         return int(text)

@@ -1,4 +1,4 @@
-"""How a Store's native client comes to be, and how everything that belongs to it ends.
+"""How a store's native client comes to be, and how everything that belongs to it ends.
 
 Owns the order of the end, whichever of close, garbage collection or the interpreter's exit comes first. Must
 not know verbs.
@@ -7,47 +7,67 @@ not know verbs.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mooncake_client.client_config import ClientConfig
 from mooncake_client.node_config import this_host_id
 from mooncake_store import _core
-from mooncake_store.errors import InvalidArgument, Unavailable
+from mooncake_store.errors import ClosedError, InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from mooncake_client.embedded import EmbeddedCluster
+
+NativeClient: TypeAlias = "_core.Client | _core.AsyncClient"
+
+
+def native_settings(config: ClientConfig) -> dict[str, Any]:
+    """The configuration as the native clients name it."""
+    return {
+        "masters": [] if config.lane else [str(endpoint) for endpoint in config.master_server_addr],
+        "lane": config.lane,
+        "tenant": config.tenant,
+        "name": config.name or f"python-{os.getpid()}",
+        "host_id": config.host_id or this_host_id(),
+        "connect_timeout_ms": config.connect_timeout_ms,
+        "rpc_timeout_ms": config.rpc_timeout_ms,
+        "connections_a_peer_max": config.connections_a_peer_max,
+        "bytes_in_flight_a_peer_max": config.bytes_in_flight_a_peer_max,
+        "checksums": config.checksum == "all",
+    }
 
 
 def connect(config: ClientConfig) -> _core.Client:
     """A client with a session. Raises Unavailable, naming address and setting, in the connect deadline."""
     try:
-        return _core.Client(
-            [] if config.lane else [str(endpoint) for endpoint in config.master_server_addr],
-            lane=config.lane,
-            tenant=config.tenant,
-            name=config.name or f"python-{os.getpid()}",
-            host_id=config.host_id or this_host_id(),
-            connect_timeout_ms=config.connect_timeout_ms,
-            rpc_timeout_ms=config.rpc_timeout_ms,
-            connections_a_peer_max=config.connections_a_peer_max,
-            bytes_in_flight_a_peer_max=config.bytes_in_flight_a_peer_max,
-            checksums=config.checksum == "all",
-        )
-    except ConnectionError as error:
-        raise Unavailable(
+        return _core.Client(**native_settings(config))
+    except (ConnectionError, ValueError) as error:
+        raise not_connected(config, error) from error
+
+
+def not_connected(config: ClientConfig, error: Exception) -> Unavailable | InvalidArgument:
+    """What the native client's refusal to connect means."""
+    if isinstance(error, ConnectionError):
+        return Unavailable(
             f"no master at {config.where()} within connect_timeout_ms={config.connect_timeout_ms}: {error}"
-        ) from error
-    except ValueError as error:
-        raise InvalidArgument(str(error)) from error
+        )
+    return InvalidArgument(str(error))
 
 
 class Handles:
-    """What must be ended with a Store. Ends it once, from whichever thread, finalizer or exit comes first."""
+    """What must be ended with a store. Ends it once, from whichever thread, finalizer or exit comes first."""
 
-    def __init__(self, client: _core.Client, cluster: EmbeddedCluster | None) -> None:
-        self.client: _core.Client | None = client
+    def __init__(self, client: NativeClient | None, cluster: EmbeddedCluster | None) -> None:
+        self.client = client
         self.cluster = cluster
         self.process = os.getpid()
+
+    def why_closed(self) -> ClosedError:
+        """Why a client says that it is closed."""
+        if os.getpid() != self.process:
+            return ClosedError(
+                "the store belongs to the parent of this forked process; make one in each process"
+            )
+        return ClosedError("the store is closed")
 
     def end(self) -> None:
         client, self.client = self.client, None

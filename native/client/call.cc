@@ -109,10 +109,15 @@ bool Call::try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions)
     if (taken == ConnectionPool::Taken::kFull) return false;
     if (!socket) {
         std::string why;
-        const auto until = std::min(transfer.deadline_ms, operation_.deadline_ms());
-        socket = is_lane ? driver_.dial_lane(until, why) : driver_.dial_peer(transfer.peer, until, why);
+        const net::Patience patience(std::min(transfer.deadline_ms, operation_.deadline_ms()),
+                                     [this] { return is_given_up(); });
+        socket = is_lane ? driver_.dial_lane(patience, why) : driver_.dial_peer(transfer.peer, patience, why);
         if (!socket) {
             transfer.begin(nullptr, frame_of(transfer));
+            if (is_given_up()) {  // which says nothing about the peer
+                operation_.give_up(wire::Status::kClosed);
+                return true;
+            }
             fail(transfer, Failure::kDial, why, monotonic_ms(), actions);
             return true;
         }
@@ -250,12 +255,13 @@ void Call::look_up(std::uint64_t now_ms, Actions& actions) {
     }
     if (operation_.done() || now_ms < looked_up_ms_ + kWakeMs) return;
     looked_up_ms_ = now_ms;
-    if (driver_.is_closed()) {
-        operation_.give_up(wire::Status::kClosed);
-    } else if (interrupted_ && interrupted_()) {
-        was_interrupted_ = true;
-        operation_.give_up(wire::Status::kClosed);
-    }
+    if (is_given_up()) operation_.give_up(wire::Status::kClosed);
+}
+
+// Closed or interrupted; the caller is asked no more once it has said so.
+bool Call::is_given_up() {
+    if (!was_interrupted_ && interrupted_) was_interrupted_ = interrupted_();
+    return was_interrupted_ || driver_.is_closed();
 }
 
 // The deadline came while a peer had been silent for long: others need not find that out again.

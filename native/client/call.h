@@ -51,6 +51,7 @@ class Call {
     void wait(std::uint64_t now_ms, Actions& actions);
     void poll(std::uint64_t wait_ms, Actions& actions);
     void look_up(std::uint64_t now_ms, Actions& actions);
+    bool is_given_up();
     void report_stalled(std::uint64_t now_ms);
     wire::Buffer& frame_of(const Transfer& transfer);
 

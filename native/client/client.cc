@@ -72,10 +72,12 @@ bool check(const Options& options, std::string& why) {
                   wire::kValueBytesMax);
 }
 
-std::unique_ptr<Client> Client::connect(const Options& options, std::string& why, wire::Status& status) {
+std::unique_ptr<Client> Client::connect(const Options& options, std::string& why, wire::Status& status,
+                                        const std::function<bool()>& interrupted) {
     auto driver = std::make_shared<Driver>(options, net::random_uuid(), net::random_seed());
     auto keeper = std::make_unique<Keeper>(*driver);
-    if (!keeper->connect(net::monotonic_ms() + options.connect_timeout_ms, why, status)) return nullptr;
+    const net::Patience patience(net::monotonic_ms() + options.connect_timeout_ms, interrupted);
+    if (!keeper->connect(patience, why, status)) return nullptr;
     keeper->start();
     return std::unique_ptr<Client>(new Client(std::move(driver), std::move(keeper)));
 }

@@ -111,8 +111,9 @@ class Client {
   public:
     using Keys = std::span<const std::string_view>;
 
-    // nullptr: `why` names the address and the setting.
-    static std::unique_ptr<Client> connect(const Options& options, std::string& why, wire::Status& status);
+    // nullptr: `why` names the address and the setting. interrupted: as in CallOptions.
+    static std::unique_ptr<Client> connect(const Options& options, std::string& why, wire::Status& status,
+                                           const std::function<bool()>& interrupted = {});
     ~Client();
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;

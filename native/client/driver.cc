@@ -68,22 +68,22 @@ void Driver::close_idle() {
 }
 
 std::unique_ptr<net::ClientSocket> Driver::dial(const net::Endpoint& endpoint, wire::Role role,
-                                                std::uint64_t deadline_ms, std::string& why) {
+                                                net::Patience patience, std::string& why) {
     wire::Hello hello;
     hello.role = role;
     hello.process = process_;
     hello.software = "mooncake-store";
     hello.tenant = options_.tenant;
     auto status = wire::Status::kOk;
-    const auto until = std::min(deadline_ms, net::monotonic_ms() + options_.connect_timeout_ms);
-    return net::ClientSocket::connect(endpoint, hello, until, why, status);
+    patience.deadline_ms = std::min(patience.deadline_ms, net::monotonic_ms() + options_.connect_timeout_ms);
+    return net::ClientSocket::connect(endpoint, hello, patience, why, status);
 }
 
-std::unique_ptr<net::ClientSocket> Driver::dial_lane(std::uint64_t deadline_ms, std::string& why) {
-    return dial(lane(), wire::Role::kClient, deadline_ms, why);
+std::unique_ptr<net::ClientSocket> Driver::dial_lane(const net::Patience& patience, std::string& why) {
+    return dial(lane(), wire::Role::kClient, patience, why);
 }
 
-std::unique_ptr<net::ClientSocket> Driver::dial_peer(PeerId peer, std::uint64_t deadline_ms,
+std::unique_ptr<net::ClientSocket> Driver::dial_peer(PeerId peer, const net::Patience& patience,
                                                      std::string& why) {
     const auto text = cluster_.locked([peer](const auto& state) { return state.peer_endpoint(peer); });
     const auto endpoint = net::parse_endpoint(text);
@@ -91,7 +91,7 @@ std::unique_ptr<net::ClientSocket> Driver::dial_peer(PeerId peer, std::uint64_t 
         why = "a node advertises '" + text + "', which is no address";
         return nullptr;
     }
-    return dial(*endpoint, wire::Role::kData, deadline_ms, why);
+    return dial(*endpoint, wire::Role::kData, patience, why);
 }
 
 std::uint64_t Driver::session_generation() {

@@ -90,9 +90,10 @@ class Driver {
     ConnectionPool& peer_pool(PeerId peer);
     void close_idle();
 
-    // nullptr: `why` names the address. At most connect_timeout_ms and not beyond deadline_ms.
-    std::unique_ptr<net::ClientSocket> dial_lane(std::uint64_t deadline_ms, std::string& why);
-    std::unique_ptr<net::ClientSocket> dial_peer(PeerId peer, std::uint64_t deadline_ms, std::string& why);
+    // nullptr: `why` names the address. At most connect_timeout_ms and not beyond the caller's patience.
+    std::unique_ptr<net::ClientSocket> dial_lane(const net::Patience& patience, std::string& why);
+    std::unique_ptr<net::ClientSocket> dial_peer(PeerId peer, const net::Patience& patience,
+                                                 std::string& why);
 
     // How a call asks for another session, and waits: the keeper opens it.
     std::uint64_t session_generation();
@@ -112,7 +113,7 @@ class Driver {
 
   private:
     std::unique_ptr<net::ClientSocket> dial(const net::Endpoint& endpoint, wire::Role role,
-                                            std::uint64_t deadline_ms, std::string& why);
+                                            net::Patience patience, std::string& why);
 
     const Options options_;
     const wire::Uuid process_;

@@ -6,6 +6,7 @@
 #include "net/discover.h"
 #include "net/endpoint.h"
 #include "net/event_loop.h"
+#include "net/signals_blocked.h"
 
 namespace mooncake::client {
 
@@ -30,7 +31,7 @@ Keeper::~Keeper() { stop(); }
 
 // ---- the master and the session
 
-bool Keeper::find_lane(std::uint64_t deadline_ms, std::string& why, wire::Status& status) {
+bool Keeper::find_lane(const net::Patience& patience, std::string& why, wire::Status& status) {
     const auto& options = driver_.options();
     if (!options.lane.empty()) {
         const auto lane = net::parse_endpoint(options.lane);
@@ -52,15 +53,16 @@ bool Keeper::find_lane(std::uint64_t deadline_ms, std::string& why, wire::Status
             return false;
         }
         const auto now = monotonic_ms();
-        if (now >= deadline_ms) break;
+        if (now >= patience.deadline_ms) break;
         // One that swallows packets must leave time for the others.
-        const auto found = net::discover(*master, (deadline_ms - now) / masters_left--);
+        const auto found =
+            net::discover(*master, (patience.deadline_ms - now) / masters_left--, patience.given_up);
         if (found.found) {
             driver_.set_lane(found.lane);
             return true;
         }
         why += (why.empty() ? "" : "; ") + found.why;
-        if (must_stop()) break;
+        if (patience.is_given_up()) break;
     }
     if (options.masters.empty()) why = "no master is named";
     why = "no master answers within " + std::to_string(options.connect_timeout_ms) +
@@ -69,7 +71,7 @@ bool Keeper::find_lane(std::uint64_t deadline_ms, std::string& why, wire::Status
     return false;
 }
 
-bool Keeper::open_session(std::uint64_t deadline_ms, std::string& why, wire::Status& status) {
+bool Keeper::open_session(const net::Patience& patience, std::string& why, wire::Status& status) {
     const auto& options = driver_.options();
     wire::FrameHeader header;
     header.verb = wire::Verb::kOpenSession;
@@ -79,7 +81,7 @@ bool Keeper::open_session(std::uint64_t deadline_ms, std::string& why, wire::Sta
     wire::encode(wire::OpenSession{driver_.process(), options.name, options.host_id, options.tenant}, writer);
     wire::finish_frame(frame, 0);
     wire::Bytes body;
-    if (!ask(frame, header, body, deadline_ms)) {
+    if (!ask(frame, header, body, patience)) {
         why = why_not_connected();
         status = wire::Status::kRpcFail;
         return false;
@@ -105,25 +107,25 @@ bool Keeper::open_session(std::uint64_t deadline_ms, std::string& why, wire::Sta
     return true;
 }
 
-bool Keeper::connect(std::uint64_t deadline_ms, std::string& why, wire::Status& status) {
-    if (!find_lane(deadline_ms, why, status)) {
+bool Keeper::connect(const net::Patience& patience, std::string& why, wire::Status& status) {
+    if (!find_lane(patience, why, status)) {
         disconnect(why);
         return false;
     }
-    socket_ = driver_.dial_lane(deadline_ms, why);
+    socket_ = driver_.dial_lane(patience, why);
     if (!socket_) {
         why = "the master's lane does not answer: " + why;
         status = wire::Status::kRpcFail;
         disconnect(why);
         return false;
     }
-    return open_session(deadline_ms, why, status);
+    return open_session(patience, why, status);
 }
 
-void Keeper::reconnect(std::uint64_t now_ms) {
+void Keeper::reconnect() {
     std::string why;
     auto status = wire::Status::kOk;
-    if (connect(now_ms + driver_.options().connect_timeout_ms, why, status)) {
+    if (connect(patience(driver_.options().connect_timeout_ms), why, status)) {
         reconnect_delay_ms_ = 0;
         return;
     }
@@ -140,24 +142,19 @@ void Keeper::disconnect(const std::string& why) {
 }
 
 bool Keeper::ask(wire::Buffer& frame, wire::FrameHeader& header, wire::Bytes& body,
-                 std::uint64_t deadline_ms) {
+                 const net::Patience& patience) {
     const auto request_id = socket_->next_request_id();
     wire::Writer(frame).patch(offsetof(wire::FrameHeader, request_id), request_id);
     iovec piece{frame.data(), frame.size()};
-    auto result = socket_->send_all({&piece, 1}, deadline_ms);
-    while (result == IoResult::kDone) {
-        // In slices, so that stop() is heard.
-        const auto slice = std::min(deadline_ms, monotonic_ms() + kWakeMs);
-        result = socket_->receive_frame(header, body, slice);
-        if (result == IoResult::kDeadline && slice < deadline_ms && !must_stop()) {
-            result = IoResult::kDone;
-            continue;
-        }
-        break;
-    }
+    auto result = socket_->send_all({&piece, 1}, patience);
+    if (result == IoResult::kDone) result = socket_->receive_frame(header, body, patience);
     if (result == IoResult::kDone && header.is_reply() && header.request_id == request_id) return true;
     disconnect(result == IoResult::kDone ? "the master's answer is to another question" : socket_->error());
     return false;
+}
+
+net::Patience Keeper::patience(std::uint64_t wait_ms) {
+    return {monotonic_ms() + wait_ms, [this] { return must_stop(); }};
 }
 
 wire::Buffer Keeper::begin(wire::Verb verb, bool mutating, wire::Prefix& prefix) {
@@ -181,14 +178,14 @@ void Keeper::heartbeat(std::uint64_t now_ms) {
     wire::finish_frame(frame, 0);
     wire::FrameHeader header;
     wire::Bytes body;
-    if (!ask(frame, header, body, now_ms + kControlAnswerMs)) return;
+    if (!ask(frame, header, body, patience(kControlAnswerMs))) return;
     const auto interval =
         driver_.cluster().locked([](const auto& state) { return state.session().heartbeat_interval_ms; });
     heartbeat_at_ms_ = now_ms + std::max<std::uint64_t>(interval, 10);
     if (wire::ok(header.status)) return;
     std::string why;
     auto status = wire::Status::kOk;
-    if (!open_session(now_ms + kControlAnswerMs, why, status)) disconnect(why);
+    if (!open_session(patience(kControlAnswerMs), why, status)) disconnect(why);
 }
 
 // ---- what others left to be told
@@ -216,7 +213,7 @@ void Keeper::flush_releases() {
         wire::FrameHeader header;
         wire::Bytes body;
         // Not repeated when lost: the leases run out by themselves.
-        if (!ask(frame, header, body, monotonic_ms() + kControlAnswerMs)) return;
+        if (!ask(frame, header, body, patience(kControlAnswerMs))) return;
         keys.clear();
     }
 }
@@ -232,7 +229,7 @@ void Keeper::flush_revokes() {
         wire::finish_frame(frame, 0);
         wire::FrameHeader header;
         wire::Bytes body;
-        if (ask(frame, header, body, monotonic_ms() + kControlAnswerMs)) continue;
+        if (ask(frame, header, body, patience(kControlAnswerMs))) continue;
         // Again on the next connection; revoking twice is harmless.
         driver_.cluster().revoke(std::span(taken).subspan(first));
         return;
@@ -243,11 +240,12 @@ void Keeper::flush_revokes() {
 
 void Keeper::probe(PeerId peer) {
     std::string why;
-    auto socket = driver_.dial_peer(peer, monotonic_ms() + driver_.options().connect_timeout_ms, why);
+    auto socket = driver_.dial_peer(peer, patience(driver_.options().connect_timeout_ms), why);
     if (socket) {
         driver_.cluster().peer_answered(peer);
         return;
     }
+    if (must_stop()) return;
     driver_.cluster().peer_failed(peer, Failure::kDial, monotonic_ms());
     if (socket_) ask_segments_of(peer);
 }
@@ -263,13 +261,14 @@ void Keeper::ask_segments_of(PeerId peer) {
     wire::finish_frame(frame, 0);
     wire::FrameHeader header;
     wire::Bytes body;
-    if (!ask(frame, header, body, monotonic_ms() + kControlAnswerMs) || !wire::ok(header.status)) return;
+    if (!ask(frame, header, body, patience(kControlAnswerMs)) || !wire::ok(header.status)) return;
     if (const auto infos = wire::parse_segments_reply(body)) driver_.cluster().learn(ids, *infos);
 }
 
 // ---- the thread
 
 void Keeper::start() {
+    const net::SignalsBlocked blocked;
     thread_ = std::thread([this] { run(); });
 }
 
@@ -326,12 +325,12 @@ void Keeper::round(std::uint64_t now_ms) {
     if (socket_ && is_session_wanted) {
         std::string why;
         auto status = wire::Status::kOk;
-        if (!open_session(now_ms + kControlAnswerMs, why, status)) disconnect(why);
+        if (!open_session(patience(kControlAnswerMs), why, status)) disconnect(why);
     } else if (socket_ && !socket_->is_idle_healthy()) {
         disconnect("the master closed the connection");
     }
     // A call that lost the master pokes; the delay between attempts stays.
-    if (!socket_ && (now_ms >= reconnect_at_ms_)) reconnect(now_ms);
+    if (!socket_ && now_ms >= reconnect_at_ms_) reconnect();
     if (socket_ && now_ms >= heartbeat_at_ms_) heartbeat(now_ms);
     if (socket_) flush(now_ms);
     // One a round: a peer that swallows packets takes a dial's deadline, and heartbeats must not wait for

@@ -22,9 +22,8 @@ class Keeper {
     Keeper(const Keeper&) = delete;
     Keeper& operator=(const Keeper&) = delete;
 
-    // The first connection, on the caller's thread, until deadline_ms. false: `why` names addresses and
-    // setting.
-    bool connect(std::uint64_t deadline_ms, std::string& why, wire::Status& status);
+    // The first connection, on the caller's thread. false: `why` names addresses and setting.
+    bool connect(const net::Patience& patience, std::string& why, wire::Status& status);
     void start();
     void poke();  // something may be due now
     void stop();  // idempotent; says goodbye to the master if it answers
@@ -36,9 +35,9 @@ class Keeper {
     void run();
     void round(std::uint64_t now_ms);
     std::uint64_t next_due(std::uint64_t now_ms);
-    bool find_lane(std::uint64_t deadline_ms, std::string& why, wire::Status& status);
-    bool open_session(std::uint64_t deadline_ms, std::string& why, wire::Status& status);
-    void reconnect(std::uint64_t now_ms);
+    bool find_lane(const net::Patience& patience, std::string& why, wire::Status& status);
+    bool open_session(const net::Patience& patience, std::string& why, wire::Status& status);
+    void reconnect();
     void heartbeat(std::uint64_t now_ms);
     void flush(std::uint64_t now_ms);
     void flush_releases();
@@ -48,7 +47,10 @@ class Keeper {
     bool must_stop();
 
     // One request on the control connection; false: no sound answer, the connection is closed.
-    bool ask(wire::Buffer& frame, wire::FrameHeader& header, wire::Bytes& body, std::uint64_t deadline_ms);
+    bool ask(wire::Buffer& frame, wire::FrameHeader& header, wire::Bytes& body,
+             const net::Patience& patience);
+    // On the keeper's thread: for so long, or until stop().
+    net::Patience patience(std::uint64_t wait_ms);
     wire::Buffer begin(wire::Verb verb, bool mutating, wire::Prefix& prefix);
     void disconnect(const std::string& why);
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "net/dial.h"
+
 namespace mooncake::client {
 
 struct Options {
@@ -22,7 +24,8 @@ struct Options {
 
 inline constexpr std::uint32_t kLaneConnectionsMax = 64;  // calls beyond it wait for one
 inline constexpr std::uint64_t kLaneAnswerMs = 3'000;     // then the master is asked again on another
-inline constexpr std::uint64_t kWakeMs = 50;  // a blocked call looks up this often: interrupt, close
+inline constexpr std::uint64_t kWakeMs =
+    net::kLookUpMs;  // a blocked call looks up this often: interrupt, close
 // A transfer without progress this long is given up: its peer is ill, and the engine must not wait for it.
 inline constexpr std::uint64_t kStallMs = 1'500;
 

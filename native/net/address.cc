@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <atomic>
@@ -13,6 +12,8 @@
 #include <cstring>
 #include <system_error>
 #include <thread>
+
+#include "net/signals_blocked.h"
 
 namespace mooncake::net {
 
@@ -54,20 +55,10 @@ std::vector<Address> look_up(const Endpoint& endpoint, int flags, std::string& w
     return addresses;
 }
 
-// A thread that takes no signals: Python's main thread handles them.
 template <class Body>
 void start_quiet_thread(Body body) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        std::thread(std::move(body)).detach();
-    } catch (...) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const SignalsBlocked blocked;
+    std::thread(std::move(body)).detach();
 }
 
 }  // namespace

@@ -21,11 +21,10 @@ namespace {
 // A refusal's text may be as long as the largest hello, after its length.
 constexpr std::size_t kFirstBodyMax = wire::kHelloBytesMax + 64;
 
-// While the deadline is farther off than this, a receive blocks in the kernel for at most so long: one system
-// call where poll and recv are two, and 1-2 microseconds less a round trip.
-constexpr std::uint64_t kBlockingReceiveMs = 50;
-
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+// A blocking receive that a signal ended is not repeated: its caller looks up first.
+bool must_repeat(int error, int flags) { return error == EINTR && (flags & MSG_DONTWAIT) != 0; }
 
 }  // namespace
 
@@ -45,13 +44,15 @@ struct ClientSocket::State {
     }
     // What a failed or empty send or receive means.
     IoResult io_error() {
-        if (would_block(errno)) return IoResult::kWouldBlock;
+        if (would_block(errno) || errno == EINTR) return IoResult::kWouldBlock;
         return fail(IoResult::kClosed, errno_text(errno));
     }
 
-    // Non-blocking calls say so themselves (MSG_DONTWAIT).
+    // While the deadline is farther off than kLookUpMs, a receive blocks in the kernel for at most so long:
+    // one system call where poll and recv are two, and 1-2 microseconds less a round trip. Non-blocking calls
+    // say so themselves (MSG_DONTWAIT).
     void make_blocking() {
-        const timeval limit{0, static_cast<suseconds_t>(kBlockingReceiveMs * 1000)};
+        const timeval limit{0, static_cast<suseconds_t>(kLookUpMs * 1000)};
         blocking = setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
                    fcntl(fd.get(), F_SETFL, 0) == 0;
     }
@@ -63,21 +64,22 @@ struct ClientSocket::State {
 
     // Calls `receive` with the flags that suit the deadline until it answers anything but kWouldBlock.
     template <class Receive>
-    IoResult wait_to_receive(std::uint64_t deadline_ms, Receive receive) {
-        while (blocking && monotonic_ms() + kBlockingReceiveMs < deadline_ms) {
+    IoResult wait_to_receive(const Patience& patience, Receive receive) {
+        while (blocking && monotonic_ms() + kLookUpMs < patience.deadline_ms) {
             const IoResult result = receive(0);
             if (result != IoResult::kWouldBlock) return result;
+            if (patience.is_given_up()) return fail(IoResult::kDeadline, "given up");
         }
-        return until(deadline_ms, POLLIN, [&] { return receive(MSG_DONTWAIT); });
+        return until(patience, POLLIN, [&] { return receive(MSG_DONTWAIT); });
     }
 
     // Calls `attempt` until it answers anything but kWouldBlock, waiting for `events` between.
     template <class Attempt>
-    IoResult until(std::uint64_t deadline_ms, short events, Attempt attempt) {
+    IoResult until(const Patience& patience, short events, Attempt attempt) {
         while (true) {
             const IoResult result = attempt();
             if (result != IoResult::kWouldBlock) return result;
-            if (!wait_for(fd.get(), events, deadline_ms)) {
+            if (!wait_for(fd.get(), events, patience)) {
                 return fail(IoResult::kDeadline, events == POLLIN ? "no answer within the deadline"
                                                                   : "not sent within the deadline");
             }
@@ -89,9 +91,9 @@ ClientSocket::ClientSocket(std::unique_ptr<State> state) : state_(std::move(stat
 ClientSocket::~ClientSocket() = default;
 
 std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, const wire::Hello& hello,
-                                                    std::uint64_t deadline_ms, std::string& why,
+                                                    const Patience& patience, std::string& why,
                                                     wire::Status& status) {
-    Dialled dialled = dial(endpoint, deadline_ms);
+    Dialled dialled = dial(endpoint, patience);
     if (!dialled.fd) {
         why = dialled.why;
         status = dialled.timed_out ? wire::Status::kDeadline : wire::Status::kRpcFail;
@@ -112,11 +114,11 @@ std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, co
     wire::encode(hello, writer);
     wire::finish_frame(frame, start);
     iovec piece{frame.data(), frame.size()};
-    IoResult result = socket->send_all({&piece, 1}, deadline_ms);
+    IoResult result = socket->send_all({&piece, 1}, patience);
 
     wire::FrameHeader answer;
     wire::Bytes body;
-    if (result == IoResult::kDone) result = socket->receive_frame(answer, body, deadline_ms);
+    if (result == IoResult::kDone) result = socket->receive_frame(answer, body, patience);
     if (result != IoResult::kDone) {
         status = result == IoResult::kDeadline    ? wire::Status::kDeadline
                  : result == IoResult::kMalformed ? wire::Status::kMalformed
@@ -142,19 +144,17 @@ std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, co
     return socket;
 }
 
-IoResult ClientSocket::send_all(std::span<iovec> pieces, std::uint64_t deadline_ms) {
-    return state_->until(deadline_ms, POLLOUT, [&] { return try_send(pieces); });
+IoResult ClientSocket::send_all(std::span<iovec> pieces, const Patience& patience) {
+    return state_->until(patience, POLLOUT, [&] { return try_send(pieces); });
 }
 
-IoResult ClientSocket::receive_frame(wire::FrameHeader& header, wire::Bytes& body,
-                                     std::uint64_t deadline_ms) {
-    return state_->wait_to_receive(deadline_ms,
+IoResult ClientSocket::receive_frame(wire::FrameHeader& header, wire::Bytes& body, const Patience& patience) {
+    return state_->wait_to_receive(patience,
                                    [&](int flags) { return state_->receive_frame(header, body, flags); });
 }
 
-IoResult ClientSocket::receive_into(std::span<iovec> targets, std::uint64_t deadline_ms) {
-    return state_->wait_to_receive(deadline_ms,
-                                   [&](int flags) { return state_->receive_into(targets, flags); });
+IoResult ClientSocket::receive_into(std::span<iovec> targets, const Patience& patience) {
+    return state_->wait_to_receive(patience, [&](int flags) { return state_->receive_into(targets, flags); });
 }
 
 IoResult ClientSocket::try_send(std::span<iovec>& pieces) {
@@ -198,7 +198,7 @@ IoResult ClientSocket::State::receive_frame(wire::FrameHeader& header, wire::Byt
             waited = flags == 0;
         } else if (n == 0) {
             return fail(IoResult::kClosed, "closed the connection");
-        } else if (errno != EINTR) {
+        } else if (!must_repeat(errno, flags)) {
             return io_error();
         }
     }
@@ -214,7 +214,7 @@ IoResult ClientSocket::State::receive_into(std::span<iovec>& targets, int flags)
             if (flags == 0 && !targets.empty()) return IoResult::kWouldBlock;
         } else if (n == 0) {
             return fail(IoResult::kClosed, "closed the connection amid a payload");
-        } else if (errno != EINTR) {
+        } else if (!must_repeat(errno, flags)) {
             return io_error();
         }
     }

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "net/dial.h"
 #include "net/endpoint.h"
 #include "wire/frame.h"
 
@@ -20,20 +21,20 @@ class ClientSocket {
   public:
     // Dials and exchanges hello and welcome. nullptr and `why` on failure; status tells a refusal's code.
     static std::unique_ptr<ClientSocket> connect(const Endpoint& endpoint, const wire::Hello& hello,
-                                                 std::uint64_t deadline_ms, std::string& why,
+                                                 const Patience& patience, std::string& why,
                                                  wire::Status& status);
     ~ClientSocket();
     ClientSocket(const ClientSocket&) = delete;
     ClientSocket& operator=(const ClientSocket&) = delete;
 
-    // Whole transfers, until deadline_ms on monotonic_ms(). A target may be written to until the call
-    // returns, never after.
-    IoResult send_all(std::span<iovec> pieces, std::uint64_t deadline_ms);
+    // Whole transfers; kDeadline at the end of patience. A target may be written to until the call returns,
+    // never after.
+    IoResult send_all(std::span<iovec> pieces, const Patience& patience);
     // One frame: header and body; body stays valid until the next receive. Bytes read beyond it are kept for
     // the next call.
-    IoResult receive_frame(wire::FrameHeader& header, wire::Bytes& body, std::uint64_t deadline_ms);
+    IoResult receive_frame(wire::FrameHeader& header, wire::Bytes& body, const Patience& patience);
     // A null iov_base discards that many bytes. The entries are used up as bytes arrive.
-    IoResult receive_into(std::span<iovec> targets, std::uint64_t deadline_ms);
+    IoResult receive_into(std::span<iovec> targets, const Patience& patience);
 
     // The same without waiting, for callers that poll several sockets: as much as goes now; `pieces` is
     // advanced past what was moved. kWouldBlock: poll fd() and call again.

@@ -116,13 +116,13 @@ void fill(Discovery& discovery, const Endpoint& master, wire::Bytes message) {
 }
 
 // Empty, or why not all of it was sent.
-std::string send_bytes(int fd, wire::Bytes bytes, std::uint64_t deadline_ms) {
+std::string send_bytes(int fd, wire::Bytes bytes, const Patience& patience) {
     while (!bytes.empty()) {
         const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
             bytes = bytes.subspan(static_cast<std::size_t>(n));
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!wait_for(fd, POLLOUT, deadline_ms)) return "takes nothing";
+            if (!wait_for(fd, POLLOUT, patience)) return "takes nothing";
         } else if (errno != EINTR) {
             return errno_text(errno);
         }
@@ -131,10 +131,10 @@ std::string send_bytes(int fd, wire::Bytes bytes, std::uint64_t deadline_ms) {
 }
 
 // Reads until the reply's state is decided; empty, or why it will not be.
-std::string converse(int fd, GrpcReply& reply, std::uint64_t deadline_ms) {
+std::string converse(int fd, GrpcReply& reply, const Patience& patience) {
     std::array<std::uint8_t, 4096> bytes;
     while (reply.state() == GrpcReply::State::kOpen) {
-        if (!wait_for(fd, POLLIN, deadline_ms)) return "no answer within the deadline";
+        if (!wait_for(fd, POLLIN, patience)) return "no answer within the deadline";
         const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
         if (n == 0) {
             return reply.has_settings() ? "closed the connection without an answer"
@@ -146,26 +146,26 @@ std::string converse(int fd, GrpcReply& reply, std::uint64_t deadline_ms) {
         }
         wire::Buffer answer;
         reply.add(wire::Bytes(bytes).first(static_cast<std::size_t>(n)), answer);
-        if (std::string why = send_bytes(fd, answer, deadline_ms); !why.empty()) return why;
+        if (std::string why = send_bytes(fd, answer, patience); !why.empty()) return why;
     }
     return "";
 }
 
 }  // namespace
 
-Discovery discover(const Endpoint& master, std::uint64_t timeout_ms) {
-    const std::uint64_t deadline_ms = monotonic_ms() + timeout_ms;
+Discovery discover(const Endpoint& master, std::uint64_t timeout_ms, const std::function<bool()>& given_up) {
+    const Patience patience(monotonic_ms() + timeout_ms, given_up);
     const std::string where = to_text(master);
     Discovery discovery;
-    const Dialled dialled = dial(master, deadline_ms);
+    const Dialled dialled = dial(master, patience);
     if (!dialled.fd) {
         discovery.why = "cannot connect to the master at " + where + ": " + dialled.why;
         return discovery;
     }
     const wire::Buffer request = grpc_request(where, kPath, timeout_ms, {});
     GrpcReply reply;
-    std::string why = send_bytes(dialled.fd.get(), request, deadline_ms);
-    if (why.empty()) why = converse(dialled.fd.get(), reply, deadline_ms);
+    std::string why = send_bytes(dialled.fd.get(), request, patience);
+    if (why.empty()) why = converse(dialled.fd.get(), reply, patience);
     switch (why.empty() ? reply.state() : GrpcReply::State::kOpen) {
         case GrpcReply::State::kOpen:
             discovery.why = "asking the master at " + where + ": " + why;

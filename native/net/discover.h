@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "net/endpoint.h"
@@ -19,8 +20,9 @@ struct Discovery {
     std::string why;       // when not found: what happened, naming the address
 };
 
-// Blocks at most timeout_ms. An advertised lane host of "" or "0.0.0.0" or "::" means the host that was
-// asked.
-Discovery discover(const Endpoint& master, std::uint64_t timeout_ms);
+// Blocks at most timeout_ms, less when given_up says so (net/dial.h). An advertised lane host of "" or
+// "0.0.0.0" or "::" means the host that was asked.
+Discovery discover(const Endpoint& master, std::uint64_t timeout_ms,
+                   const std::function<bool()>& given_up = {});
 
 }  // namespace mooncake::net

@@ -1,7 +1,6 @@
 #include "net/event_loop.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "net/file_descriptor.h"
+#include "net/signals_blocked.h"
 
 namespace mooncake::net {
 
@@ -281,13 +281,7 @@ void EventLoop::State::finish() {
 LoopThreads::LoopThreads(std::string name, std::size_t count) {
     assert(count > 0);
     for (std::size_t i = 0; i < count; ++i) loops_.push_back(std::make_unique<EventLoop>());
-    sigset_t blocked;
-    sigset_t before;
-    sigfillset(&blocked);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) {
-        sigdelset(&blocked, fault);
-    }
-    pthread_sigmask(SIG_SETMASK, &blocked, &before);  // threads inherit it
+    const SignalsBlocked blocked;
     const auto start_thread = [&](std::size_t i) {
         // The kernel keeps 15 characters of a thread's name.
         const std::string suffix = count > 1 ? "-" + std::to_string(i) : "";
@@ -298,11 +292,9 @@ LoopThreads::LoopThreads(std::string name, std::size_t count) {
     try {
         for (std::size_t i = 0; i < count; ++i) start_thread(i);
     } catch (...) {  // no more threads to be had: end those that run
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
         stop();
         throw;
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LoopThreads::~LoopThreads() { stop(); }

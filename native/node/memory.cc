@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/memfd.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
@@ -14,6 +13,8 @@
 #include <optional>
 #include <stdexcept>
 #include <system_error>
+
+#include "net/signals_blocked.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -135,11 +136,7 @@ MemoryFaulter::MemoryFaulter(std::vector<const MemorySegment*> segments, std::si
         }
     }
     finished_.resize(steps_.size());
-    // Python's signal handlers run in its main thread: ours take none.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const net::SignalsBlocked blocked;
     const std::size_t count = std::min(std::max<std::size_t>(threads, 1), steps_.size());
     for (std::size_t i = 0; i < count; ++i) {
         threads_.emplace_back([this] {
@@ -147,7 +144,6 @@ MemoryFaulter::MemoryFaulter(std::vector<const MemorySegment*> segments, std::si
             run();
         });
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 MemoryFaulter::~MemoryFaulter() { stop(); }

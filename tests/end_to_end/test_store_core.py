@@ -157,10 +157,10 @@ def test_pieces_are_joined_and_metadata_comes_back(cluster: Cluster) -> None:
     opened = client.open(["none", "p"], user_metadata=True)
     assert (opened.statuses, opened.sizes) == ([MISS, OK], [0, 9])
     target = bytearray(9)
-    assert opened.read_into([None, target]) == ([MISS, OK], [0, 9])
+    assert client.read_into(opened, [None, target]) == ([MISS, OK], [0, 9])
     assert (target, opened.user_metadata[1]) == (b"head-tail", b"shape=3")
     with pytest.raises(ValueError, match="read already"):
-        opened.read_into([None, target])
+        client.read_into(opened, [None, target])
 
 
 @pytest.mark.parametrize("cluster", [{"lease_ttl_ms": 1}], indirect=True)
