@@ -148,6 +148,7 @@ class AsyncStore(StoreHandle):
         self._connecting = False
         self._calls: _Calls | None = None
         self._finalizer: weakref.finalize[Any, AsyncStore] | None = None
+        self._closing: asyncio.Future[Any] | None = None
         self._hold(config, Handles(None, None))
 
     # ---- lifetime
@@ -205,14 +206,20 @@ class AsyncStore(StoreHandle):
     async def aclose(self) -> None:
         """End session and connections; calls under way raise ClosedError. Idempotent.
 
-        Cancelled meanwhile, it goes on in the background.
+        Cancelled meanwhile, it goes on in the background. When the store's event loop is closed, any other
+        may run this.
         """
         self._connecting = True  # never again
         calls, finalizer = self._calls, self._finalizer
         if calls is None or finalizer is None:
             return
+        if calls.is_orphaned():
+            await asyncio.to_thread(finalizer)
+            return
         calls.check_loop()
-        await asyncio.shield(asyncio.to_thread(finalizer))
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(asyncio.to_thread(finalizer))
+        await asyncio.shield(self._closing)
         calls.end()
 
     async def __aenter__(self) -> AsyncStore:
@@ -315,6 +322,10 @@ class _Calls:
         self._ended = False
         loop.add_reader(native.fileno(), self._on_done)
 
+    def is_orphaned(self) -> bool:
+        """Whether the loop is closed: no callback and no task of it will run again."""
+        return self._loop.is_closed()
+
     def check_loop(self) -> None:
         """Raises unless this is the loop that the store was connected on."""
         if asyncio.get_running_loop() is not self._loop:
@@ -325,9 +336,11 @@ class _Calls:
 
     async def run(self, steps: Steps[AnswerT]) -> AnswerT:
         """Drive a verb to its end. When this raises CancelledError no native call of it runs any more."""
+        pending: _core.PendingCall[Any] | None = None
         try:
-            pending: _core.PendingCall[Any] = steps.send(None)
+            pending = steps.send(None)
             while True:
+                assert pending is not None
                 if not pending.is_done:
                     await self._end_of(pending.id, steps)
                 if pending.is_expired:
@@ -341,6 +354,10 @@ class _Calls:
             return value
         except BlockingIOError as error:
             raise Busy(f"{error} (calls_waiting_max)") from None
+        finally:
+            # Both hold the caller's buffers, and an exception's traceback would hold both.
+            pending = None
+            steps.close()
 
     async def _end_of(self, call: int, steps: Steps[Any]) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -404,12 +421,14 @@ class _Calls:
 
     def end_from_anywhere(self) -> None:
         """The same from whichever thread collects or ends the store."""
-        if self._ended or self._loop.is_closed():
+        if self._ended:
             return
         if asyncio._get_running_loop() is self._loop:
             self.end()
             return
         try:
             self._loop.call_soon_threadsafe(self.end)
-        except RuntimeError:  # closed meanwhile
-            return
+        except RuntimeError:  # the loop is closed: its tasks can be told of nothing, only let go
+            self._ended = True
+            self._native.take_done()
+            self._under_way.clear()

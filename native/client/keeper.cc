@@ -1,5 +1,7 @@
 #include "client/keeper.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -270,6 +272,7 @@ void Keeper::ask_segments_of(PeerId peer) {
 void Keeper::start() {
     const net::SignalsBlocked blocked;
     thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "mc-keeper");
 }
 
 void Keeper::poke() {
