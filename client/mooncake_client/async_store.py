@@ -107,6 +107,13 @@ class AsyncStore(StoreHandle):
         )
 
     @classmethod
+    def from_config(cls, config: ClientConfig) -> AsyncStore:
+        """A store with the settings of another, `AsyncStore.config`, which may come from another process."""
+        store = cls.__new__(cls)
+        store._prepare(config, CALLS_AT_ONCE, CALLS_WAITING, None)
+        return store
+
+    @classmethod
     def embedded(
         cls,
         capacity: str | int = "256mb",
@@ -211,7 +218,7 @@ class AsyncStore(StoreHandle):
         """
         self._connecting = True  # never again
         calls, finalizer = self._calls, self._finalizer
-        if calls is None or finalizer is None:
+        if calls is None or finalizer is None or self._handles.is_forked:
             return
         if calls.is_orphaned():
             await asyncio.to_thread(finalizer)
@@ -304,7 +311,8 @@ def _connection(native: _core.AsyncClient) -> Steps[None]:
 
 def _end(handles: Handles, calls: _Calls) -> None:
     handles.end()
-    calls.end_from_anywhere()
+    if not handles.is_forked:
+        calls.end_from_anywhere()
 
 
 class _Calls:

@@ -61,9 +61,14 @@ class Handles:
         self.cluster = cluster
         self.process = os.getpid()
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether threads and sockets are those of this process's parent."""
+        return os.getpid() != self.process
+
     def why_closed(self) -> ClosedError:
         """Why a client says that it is closed."""
-        if os.getpid() != self.process:
+        if self.is_forked:
             return ClosedError(
                 "the store belongs to the parent of this forked process; make one in each process"
             )
@@ -72,8 +77,8 @@ class Handles:
     def end(self) -> None:
         client, self.client = self.client, None
         cluster, self.cluster = self.cluster, None
-        if os.getpid() != self.process:
-            return  # the threads and sockets are the parent's
+        if self.is_forked:
+            return
         if client is not None:
             client.close()
         if cluster is not None:

@@ -75,8 +75,8 @@ class StoreHandle:
     def __reduce__(self) -> NoReturn:
         name = type(self).__name__
         raise TypeError(
-            f"{name} cannot be pickled or copied: it holds connections of this process. Make one in each "
-            f"process, from the same master_server_addr; its settings, {name}.config, can be pickled"
+            f"a {name} cannot be pickled or copied: it holds connections of this process. Make one in each "
+            f"process; its settings can be pickled: {name}.from_config(store.config)"
         )
 
     def __del__(self) -> None:

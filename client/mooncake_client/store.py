@@ -98,6 +98,13 @@ class Store(StoreHandle):
         )
 
     @classmethod
+    def from_config(cls, config: ClientConfig) -> Store:
+        """A store with the settings of another, `Store.config`, which may come from another process."""
+        store = cls.__new__(cls)
+        store._start(config, None)
+        return store
+
+    @classmethod
     def embedded(
         cls,
         capacity: str | int = "256mb",

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,6 +32,7 @@ bool must_repeat(int error, int flags) { return error == EINTR && (flags & MSG_D
 struct ClientSocket::State {
     FileDescriptor fd;
     std::string address;
+    const pid_t process_id = ::getpid();  // in a child of it the connection is the parent's
     ReceiveBuffer buffer;
     std::size_t body_max = kFirstBodyMax;
     wire::Uuid process{};
@@ -88,7 +90,10 @@ struct ClientSocket::State {
 };
 
 ClientSocket::ClientSocket(std::unique_ptr<State> state) : state_(std::move(state)) {}
-ClientSocket::~ClientSocket() = default;
+ClientSocket::~ClientSocket() {
+    // A child that was forked meanwhile holds the socket open too; the peer shall see the end all the same.
+    if (state_->fd && state_->process_id == ::getpid()) shutdown();
+}
 
 std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, const wire::Hello& hello,
                                                     const Patience& patience, std::string& why,
