@@ -147,33 +147,33 @@ def child(parent, stores):
     os.kill(parent, signal.SIGCONT)
     return count
 
-async def main():
-    lane, how = sys.argv[1:]
-    store = Store(lane=lane)
-    async with AsyncStore(lane=lane) as other:
-        assert store.put("k", b"v", replace=True) == "stored" and await other.get("k") == b"v"
-        parent, pid = os.getpid(), os.fork()
-        if pid == 0:
-            status = 3
-            try: status = 7 if child(parent, [store, other]) >= 34 else 4
-            except BaseException as error: print(repr(error), flush=True)
-            finally: os.kill(parent, signal.SIGCONT)
-            if how == "_exit": os._exit(status)
-            asyncio._set_running_loop(None)
-            sys.exit(status)
-        _, ended = await asyncio.to_thread(os.waitpid, pid, 0)
-        print(os.waitstatus_to_exitcode(ended), store.get("k"), await other.get("k"), flush=True)
-    store.close()
-    print("over", flush=True)
-
-asyncio.run(main())
+lane, how = sys.argv[1:]
+loop = asyncio.new_event_loop()
+store, other = Store(lane=lane), loop.run_until_complete(AsyncStore(lane=lane).connect())
+assert store.put("k", b"v", replace=True) == "stored"
+assert loop.run_until_complete(other.get("k")) == b"v"
+parent, pid = os.getpid(), os.fork()
+if pid == 0:
+    status = 3
+    try: status = 7 if child(parent, [store, other]) >= 34 else 4
+    except BaseException as error: print(repr(error), flush=True)
+    finally: os.kill(parent, signal.SIGCONT)
+    if how == "_exit": os._exit(status)
+    sys.exit(status)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+print(store.get("k"), loop.run_until_complete(other.get("k")))
+loop.run_until_complete(other.aclose())
+loop.run_until_complete(loop.shutdown_default_executor())
+loop.close()
+store.close()
+print("over", flush=True)
 """
 
 
 @pytest.mark.parametrize("how", ["_exit", "exit"])
 def test_no_verb_of_a_forked_child_touches_the_parents_sockets(shared: Store, how: str) -> None:
     ended = run(CHILD_TRIES_EVERYTHING, shared.lane, how)
-    assert ended.stdout == "7 b'v' b'v'\nover\n", ended.stdout + ended.stderr
+    assert ended.stdout == "7\nb'v' b'v'\nover\n", ended.stdout + ended.stderr
     assert ended.returncode == 0
     assert "Fatal" not in ended.stderr
 
@@ -437,10 +437,9 @@ def test_ctrl_c_is_for_the_main_thread_alone(lane: str, slow: SlowNode) -> None:
 
         reader = threading.Thread(target=read)
         reader.start()
-        thread, _ = interrupt_when(lambda: slow.begun.get(timeout=HANG_S))
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            interrupt_when(lambda: slow.begun.get(timeout=HANG_S))
             threading.Event().wait(HANG_S)
-        thread.join(HANG_S)
         assert reader.is_alive()
         assert store.exists("k")
     reader.join(HANG_S)
@@ -497,7 +496,8 @@ def test_three_threads_close_a_store_amid_calls(shared: Store, turn: int) -> Non
                 assert store.put(who, value, replace=True) == "stored"
                 assert store.get_into(who, target) == len(target)
                 assert target == value
-                assert store.get_many([who, "missing"]) == [value, None]
+                [found] = store.get_many([who])
+                assert found == value
                 begun.release(3)
         except ClosedError:
             return
@@ -690,24 +690,3 @@ with Store.embedded("1mb") as store:
 """
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "b'v'\n", "")
-
-
-def test_a_subinterpreter_is_refused_or_served_but_never_crashes() -> None:
-    ended = run(
-        """
-try: import _xxsubinterpreters as interpreters
-except ImportError: import _interpreters as interpreters
-from mooncake_client import Store
-store = Store.embedded("1mb")
-store.put("k", b"v")
-other = interpreters.create()
-try: interpreters.run_string(other, "import mooncake_store._core")
-except Exception as error: pass
-interpreters.destroy(other)
-print(store.get("k"))
-store.close()
-"""
-    )
-    if "ModuleNotFoundError" in ended.stderr:
-        pytest.skip("this Python has no module for subinterpreters")
-    assert (ended.returncode, ended.stdout) == (0, "b'v'\n"), ended.stderr
