@@ -159,6 +159,7 @@ if pid == 0:
     except BaseException as error: print(repr(error), flush=True)
     finally: os.kill(parent, signal.SIGCONT)
     if how == "_exit": os._exit(status)
+    loop._closed = True   # asyncio would take the parent's loop apart: both share one epoll
     sys.exit(status)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 print(store.get("k"), loop.run_until_complete(other.get("k")))
