@@ -481,13 +481,12 @@ def assert_true(value: object) -> None:
 @pytest.mark.parametrize("turn", range(5))
 def test_three_threads_close_a_store_amid_calls(shared: Store, turn: int) -> None:
     store = Store(lane=shared.lane, tenant=f"close {turn}")
-    begun = threading.Semaphore(0)
+    begun = threading.Event()
     value = random.Random(turn).randbytes(200_000)
 
     def work(who: int) -> None:
         if who < 3:
-            for _ in range(8):  # so often that calls are under way
-                assert begun.acquire(timeout=HANG_S)
+            assert begun.wait(HANG_S)
             store.close()
             assert store.closed
             return
@@ -499,7 +498,7 @@ def test_three_threads_close_a_store_amid_calls(shared: Store, turn: int) -> Non
                 assert target == value
                 [found] = store.get_many([who])
                 assert found == value
-                begun.release(3)
+                begun.set()
         except ClosedError:
             return
 
