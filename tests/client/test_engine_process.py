@@ -512,7 +512,7 @@ def test_a_store_that_nobody_closed_warns_and_ends(shared: Store) -> None:
 
     before = sessions()
     store = Store(lane=shared.lane)
-    assert not store.exists("k")
+    assert not store.exists("missing")
     assert sessions() == before + 1
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
