@@ -9,7 +9,7 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly mutants sim sanitize check format proto clean
+.PHONY: help build demo quick test nightly mutants sim bench bench-peers sanitize check format proto clean
 
 help:
 	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
@@ -23,6 +23,8 @@ help:
 	@echo "make sim       a simulated cluster with faults: SEED=7, or FIRST=1 SEEDS=200; STEPS=400 calls a seed"
 	@echo "make sanitize  the C++ tests under ASan with UBSan, and under TSan"
 	@echo "make mutants   plant bugs in a copy of the tree, one at a time, and show which test sees each (ONLY=name)"
+	@echo "make bench     this store beside its peers and the raw limits (ROUNDS=, ONLY=, PLACEMENT=, SCALE=, CONTENDERS=)"
+	@echo "make bench-peers  set up the peers that make bench measures, in environments of their own (PEERS=)"
 	@echo "make clean     remove .venv and build/"
 
 # Python dependencies and the build tools; again whenever pyproject.toml or the set of packages changes.
@@ -74,17 +76,25 @@ sanitize-%: build
 	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	MOONCAKE_NATIVE_BUILD=build/$* $(BIN)/python -m pytest -q tests/native
 
+bench: build
+	$(BIN)/python -m benchmarks $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only '$(ONLY)') \
+	    $(if $(PLACEMENT),--placement $(PLACEMENT)) $(if $(SCALE),--scale $(SCALE)) \
+	    $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(OUTPUT),--output $(OUTPUT))
+
+bench-peers:
+	benchmarks/peers/setup.sh $(PEERS)
+
 check: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(PACKAGES) tools
-	find native -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	$(BIN)/mypy $(PACKAGES) tools benchmarks
+	find native benchmarks/raw -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/python tools/check_purity.py
 
 format: build
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
-	find native -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format -i
+	find native benchmarks/raw -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format -i
 
 # The generator has a venv of its own: it needs an older protobuf than users may have, and what it
 # writes demands at least its own version at run time. So it is pinned low (floors in pyproject.toml).

@@ -89,6 +89,7 @@ def application() -> "typer.Typer":
 
     _add_pool_commands(app, store, show)
     _add_object_commands(app, store, show)
+    _add_bench_command(app, connected, store, show)
     return app
 
 
@@ -167,6 +168,44 @@ def _add_object_commands(app: "typer.Typer", store: Callable[[], "Store"], show:
         with store() as pool:
             pool.remove(key, missing_ok=False)
         print("removed")
+
+
+def _add_bench_command(
+    app: "typer.Typer", connected: dict[str, str], store: Callable[[], "Store"], show: Show
+) -> None:
+    import typer
+
+    @app.command()
+    def bench(
+        size: Annotated[str, typer.Option(help="Of a value, such as 64KiB.")] = "1MiB",
+        batch: Annotated[int, typer.Option(help="Values a call.")] = 1,
+        threads: Annotated[int, typer.Option(help="That call at once.")] = 1,
+        seconds: Annotated[float, typer.Option(help="For all works together.")] = 10.0,
+        work: Annotated[str, typer.Option(help="Of put, get and exists, by comma.")] = "put,get,exists",
+        as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
+        master: Annotated[str, typer.Option(help="As before the command; here it wins.")] = "",
+    ) -> None:
+        """How fast this pool is from here. Bytes are checked; the keys it puts are removed again."""
+        from mooncake_client.bench_command import run_bench
+        from mooncake_store.units import parse_size
+
+        if master:
+            connected["master"] = master
+        works = tuple(part.strip() for part in work.split(",") if part.strip())
+        raise typer.Exit(
+            run_bench(
+                store,
+                show,
+                {
+                    "size_bytes": parse_size(size, field="--size"),
+                    "batch": batch,
+                    "threads": threads,
+                    "seconds": seconds,
+                    "works": works,
+                },
+                as_json=as_json,
+            )
+        )
 
 
 def _printable(key: bytes) -> str:
