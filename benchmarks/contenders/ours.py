@@ -54,7 +54,9 @@ class Ours(StoreContender):
         self._store = Store(f"127.0.0.1:{grpc_port}", name="benchmark")
         self._store.register(self.memory.source)
         self._store.register(self.memory.target)
-        self._client = self._store._client()
+        client = self._store._client()
+        assert isinstance(client, _core.Client)  # a Store waits
+        self._client = client
         return _core.version()
 
     def stop(self) -> None:

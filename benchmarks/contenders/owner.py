@@ -46,7 +46,9 @@ class Owner(Contender):
         owner = self.launch("process", (sys.executable, "-m", "benchmarks.contenders.owner"))
         lane, port = owner.wait_for(r"lane (\S+), echo (\d+)").groups()
         self._store = Store(lane=lane, name="benchmark-owner")
-        self._client = self._store._client()
+        client = self._store._client()
+        assert isinstance(client, _core.Client)  # a Store waits
+        self._client = client
         self._echo = raw.connect(int(port), "", 1)
         return _core.version()
 
