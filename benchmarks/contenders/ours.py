@@ -113,7 +113,7 @@ class Ours(StoreContender):
         return self._client.open([key])
 
     def read(self, located: Any, target: Any) -> None:
-        statuses, sizes = located.read_into([target])
+        statuses, sizes = self._client.read_into(located, [target])
         if statuses != [0] or sizes != [len(target)]:
             raise WrongAnswer(f"read: status {statuses}, {sizes} bytes")
 

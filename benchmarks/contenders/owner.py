@@ -90,7 +90,7 @@ class Owner(Contender):
     def _read(self) -> int:
         opened = self._client.open(["value"])
         begun = perf_counter_ns()
-        statuses, _ = opened.read_into([self._target])
+        statuses, _ = self._client.read_into(opened, [self._target])
         ended = perf_counter_ns()
         if statuses != [0]:
             raise WrongAnswer(f"read: status {statuses}")
