@@ -92,7 +92,7 @@ MUTANTS = [
             Edit(
                 "native/client/core/get_batch.cc",
                 "    if ((entry.tried & all) != all) return;  // plan_reads takes the next one\n",
-                "",
+                "    if ((entry.tried & all) == 0) return;\n",
             ),
         ),
         (native(CORE, "a_gone_replica_fails_over_to_the_next"),),

@@ -115,7 +115,7 @@ MUTANTS = [
                 "    const auto answer",
             ),
         ),
-        (test("metadata/test_eviction", "test_promise_of_a_put_that_waited_ends_with_its_grant"), MODEL),
+        (test("metadata/test_eviction", "test_promise_of_a_put_that_waited_ends_with_its_grant"),),
     ),
     Mutant(
         "promise-kept-by-a-refused-put",
