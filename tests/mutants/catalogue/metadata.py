@@ -254,7 +254,7 @@ MUTANTS = [
             Edit(
                 "native/metadata/read_verbs.cc",
                 "    if (object.kept_until_ms() > now_ms_) return;\n    for",
-                "    if (object.kept_until_ms() >= 0) return;\n    for",
+                "    if (now_ms_ > 0) return;\n    for",
             ),
         ),
         (
