@@ -451,6 +451,12 @@ class Directory:
     def check_invariants(self) -> None:
         """Walk everything; raises RuntimeError naming the rule that is broken."""
 
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def retired_count(self) -> int:
+        """Ended ids remembered one by one."""
+
 # ---- the metadata state machine, for tests (native/metadata/) ----
 
 class MetadataCommand:
@@ -502,8 +508,6 @@ class Metadata:
     @property
     def epoch(self) -> int: ...
     @property
-    def retired_count(self) -> int:
-        """Ended ids remembered one by one."""
     def master(self) -> bytes: ...
     @property
     def settled_id(self) -> int: ...
