@@ -3,6 +3,7 @@
 #include "client/client.h"
 
 #include <nanobind/stl/unique_ptr.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +27,8 @@ class SignalWatch {
   public:
     bool operator()() {
         if (arrived_) return true;
-        if (::gettid() != ::getpid()) return false;  // Python handles signals on the main thread alone
+        if (::syscall(SYS_gettid) != ::getpid())
+            return false;  // Python handles signals on the main thread alone
         const GilHeld held;
         arrived_ = PyErr_CheckSignals() != 0;
         return arrived_;

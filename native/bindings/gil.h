@@ -2,32 +2,26 @@
 //
 // CPython 3.10 to 3.13 answer a thread that asks for the GIL while the interpreter ends with pthread_exit,
 // which glibc carries out as a forced unwind. Neither destructors that are noexcept (nanobind's guards) nor
-// nanobind's own catch (...) let that pass: the process would abort. So such a thread stays here, as
+// nanobind's own catch (...) let that pass: the process would abort. So such a thread stays in take_gil, as
 // CPython 3.14 makes it, until the process is gone.
+//
+// A cleanup handler of pthreads keeps it there, not a catch of __forced_unwind: glibc unwinds with libgcc,
+// and in a wheel the C++ runtime that would catch is another (zig's, linked statically), which cannot read
+// libgcc's frames. Without exceptions the handler is a jump, and gil.cc has no frame for either to read.
 #pragma once
 
-#include <cxxabi.h>
-#include <nanobind/nanobind.h>
-#include <unistd.h>
+#include <Python.h>
 
 namespace mooncake::bindings {
 
-template <class Take>
-void take_gil(Take take) {
-    try {
-        take();
-    } catch (abi::__forced_unwind&) {
-        for (;;) ::pause();  // leaving this block without going on with the unwind would abort
-    }
-}
+void take_gil(PyThreadState* state);
+void take_gil(PyGILState_STATE& state);
 
 // Runs without the GIL while it lives; for call_guard too.
 class GilReleased {
   public:
     GilReleased() : state_(PyEval_SaveThread()) {}
-    ~GilReleased() noexcept(false) {
-        take_gil([this] { PyEval_RestoreThread(state_); });
-    }
+    ~GilReleased() { take_gil(state_); }
     GilReleased(const GilReleased&) = delete;
     GilReleased& operator=(const GilReleased&) = delete;
 
@@ -38,9 +32,7 @@ class GilReleased {
 // Holds the GIL while it lives, on any thread.
 class GilHeld {
   public:
-    GilHeld() {
-        take_gil([this] { state_ = PyGILState_Ensure(); });
-    }
+    GilHeld() { take_gil(state_); }
     ~GilHeld() { PyGILState_Release(state_); }
     GilHeld(const GilHeld&) = delete;
     GilHeld& operator=(const GilHeld&) = delete;

@@ -24,9 +24,9 @@
 namespace mooncake::wire {
 namespace {
 
-#define MOONCAKE_TARGET_SSE42 __attribute__((target("sse4.2")))
-#define MOONCAKE_TARGET_PCLMUL __attribute__((target("sse4.2,pclmul")))
-#define MOONCAKE_TARGET_VPCLMUL __attribute__((target("sse4.2,pclmul,avx2,vpclmulqdq")))
+#define MOONCAKE_TARGET_SSE42 __attribute__((target("sse4.2,crc32")))
+#define MOONCAKE_TARGET_PCLMUL __attribute__((target("sse4.2,crc32,pclmul")))
+#define MOONCAKE_TARGET_VPCLMUL __attribute__((target("sse4.2,crc32,pclmul,avx2,vpclmulqdq")))
 
 /// The two constants that move a lane by kBits.
 template <uint64_t kBits>
