@@ -18,8 +18,13 @@ PROMISED = re.compile(r"^print\(.*\)  # ([^;:\n]*)", re.MULTILINE)
 """What a line prints, up to an explanation after `;` or `:`."""
 
 
-def test_python_blocks_run_in_order_and_print_what_they_say(tmp_path: Path) -> None:
-    code = "\n".join(re.findall(r"```python\n(.*?)```", API, re.DOTALL))
+def python_of(document: Path) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL))
+
+
+@pytest.mark.parametrize("document", [path for path in sorted(ROOT.glob("docs/*.md")) if python_of(path)])
+def test_python_blocks_run_in_order_and_print_what_they_say(document: Path, tmp_path: Path) -> None:
+    code = python_of(document)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,
@@ -31,9 +36,13 @@ def test_python_blocks_run_in_order_and_print_what_they_say(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
     printed = iter(done.stdout.splitlines())
     promised = [match.group(1).strip() for match in PROMISED.finditer(code)]
-    assert len(promised) > 20
+    assert promised
     for promise in promised:
         assert promise in printed, f"nothing after the line before printed {promise!r}:\n{done.stdout}"
+
+
+def test_the_reference_promises_what_its_examples_print() -> None:
+    assert len(PROMISED.findall(python_of(ROOT / "docs" / "python-api.md"))) > 20
 
 
 def test_every_public_name_of_store_is_described() -> None:
