@@ -9,7 +9,7 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly mutants sim bench bench-peers sanitize check format proto clean
+.PHONY: help build demo quick test nightly mutants sim bench bench-peers sanitize fuzz check format proto clean
 
 help:
 	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
@@ -25,6 +25,7 @@ help:
 	@echo "make mutants   plant bugs in a copy of the tree, one at a time, and show which test sees each (ONLY=name)"
 	@echo "make bench     this store beside its peers and the raw limits (ROUNDS=, ONLY=, PLACEMENT=, SCALE=, CONTENDERS=)"
 	@echo "make bench-peers  set up the peers that make bench measures, in environments of their own (PEERS=)"
+	@echo "make fuzz      hostile bytes for parsers, master, node and client (FUZZ_SECONDS=30 each, ONLY=master_fuzz, MINIMIZE=1)"
 	@echo "make clean     remove .venv and build/"
 
 # Python dependencies and the build tools; again whenever pyproject.toml or the set of packages changes.
@@ -83,6 +84,10 @@ bench: build
 
 bench-peers:
 	benchmarks/peers/setup.sh $(PEERS)
+
+FUZZ_SECONDS ?= 30
+fuzz: build
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS) $(if $(ONLY),--only $(ONLY)) $(if $(MINIMIZE),--minimize)
 
 check: build
 	$(BIN)/ruff check .

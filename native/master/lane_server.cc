@@ -192,6 +192,11 @@ class LaneConnection final : public net::ConnectionHandler {
 
 }  // namespace
 
+std::unique_ptr<net::ConnectionHandler> lane_connection(std::shared_ptr<StateDriver> driver,
+                                                        const LaneOptions& options, LaneCounters& counters) {
+    return std::make_unique<LaneConnection>(std::move(driver), options, counters);
+}
+
 struct LaneServer::Shared {
     std::shared_ptr<StateDriver> driver;
     LaneOptions options;
@@ -207,7 +212,7 @@ LaneServer::LaneServer(std::shared_ptr<StateDriver> driver, const LaneOptions& o
     listen.port = options.port;
     listen.connections_max = options.connections_max;
     server_ = std::make_unique<net::Server>(loops_, listen, [shared = shared_] {
-        return std::make_unique<LaneConnection>(shared->driver, shared->options, shared->counters);
+        return lane_connection(shared->driver, shared->options, shared->counters);
     });
 }
 

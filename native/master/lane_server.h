@@ -40,6 +40,11 @@ struct LaneCounters {
     std::atomic<std::uint64_t> busy_total{0};
 };
 
+// What answers one connection: the server makes one for each, and so does whoever brings bytes by other ways
+// than a socket. `options` and `counters` must outlive it.
+std::unique_ptr<net::ConnectionHandler> lane_connection(std::shared_ptr<StateDriver> driver,
+                                                        const LaneOptions& options, LaneCounters& counters);
+
 class LaneServer {
   public:
     // Listens at once. Raises std::system_error naming host and port when it cannot.

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <optional>
@@ -94,27 +95,6 @@ std::string printable(std::string_view text) {
     return shown;
 }
 
-void fill(Discovery& discovery, const Endpoint& master, wire::Bytes message) {
-    const std::string where = to_text(master);
-    const auto reply = parse_reply(message);
-    if (!reply || reply->master_uuid.size() != discovery.master.size() ||
-        reply->software.size() > wire::kNameBytesMax) {
-        discovery.why = where + " answered Discover with something that is not a master's answer";
-        return;
-    }
-    const auto lane = lane_of(reply->lane_endpoint, master);
-    if (!lane) {
-        discovery.why = where + " advertises a lane at '" + printable(reply->lane_endpoint) +
-                        "', which is not an address";
-        return;
-    }
-    discovery.found = true;
-    discovery.lane = *lane;
-    discovery.epoch = reply->epoch;
-    discovery.software = reply->software;
-    std::copy(reply->master_uuid.begin(), reply->master_uuid.end(), discovery.master.begin());
-}
-
 // Empty, or why not all of it was sent.
 std::string send_bytes(int fd, wire::Bytes bytes, const Patience& patience) {
     while (!bytes.empty()) {
@@ -171,8 +151,7 @@ Discovery discover(const Endpoint& master, std::uint64_t timeout_ms, const std::
             discovery.why = "asking the master at " + where + ": " + why;
             break;
         case GrpcReply::State::kMessage:
-            fill(discovery, master, reply.message());
-            break;
+            return read_discovery(master, reply.message());
         case GrpcReply::State::kRefused:
             discovery.why =
                 where + " is a gRPC server but refused MasterService.Discover: no master, or not yet";
@@ -184,6 +163,29 @@ Discovery discover(const Endpoint& master, std::uint64_t timeout_ms, const std::
             discovery.why = where + " broke off the call, or the rules of HTTP/2";
             break;
     }
+    return discovery;
+}
+
+Discovery read_discovery(const Endpoint& master, wire::Bytes message) {
+    const std::string where = to_text(master);
+    Discovery discovery;
+    const auto reply = parse_reply(message);
+    if (!reply || reply->master_uuid.size() != discovery.master.size() ||
+        reply->software.size() > wire::kNameBytesMax) {
+        discovery.why = where + " answered Discover with something that is not a master's answer";
+        return discovery;
+    }
+    const auto lane = lane_of(reply->lane_endpoint, master);
+    if (!lane) {
+        discovery.why = where + " advertises a lane at '" + printable(reply->lane_endpoint) +
+                        "', which is not an address";
+        return discovery;
+    }
+    discovery.found = true;
+    discovery.lane = *lane;
+    discovery.epoch = reply->epoch;
+    discovery.software = reply->software;
+    std::copy(reply->master_uuid.begin(), reply->master_uuid.end(), discovery.master.begin());
     return discovery;
 }
 

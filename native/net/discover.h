@@ -7,6 +7,7 @@
 #include <string>
 
 #include "net/endpoint.h"
+#include "wire/bytes.h"
 #include "wire/ids.h"
 
 namespace mooncake::net {
@@ -24,5 +25,8 @@ struct Discovery {
 // "0.0.0.0" or "::" means the host that was asked.
 Discovery discover(const Endpoint& master, std::uint64_t timeout_ms,
                    const std::function<bool()>& given_up = {});
+
+// What `master` said: the bytes of a DiscoverReply, which need not be one.
+Discovery read_discovery(const Endpoint& master, wire::Bytes message);
 
 }  // namespace mooncake::net

@@ -42,8 +42,8 @@ std::optional<Endpoint> parse_endpoint(std::string_view text) {
 }
 
 std::string to_text(const Endpoint& endpoint) {
-    const bool v6 = endpoint.host.find(':') != std::string::npos;
-    return (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
+    const bool bracketed = endpoint.host.find_first_of(":%") != std::string::npos;
+    return (bracketed ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
 
 }  // namespace mooncake::net

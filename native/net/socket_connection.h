@@ -81,8 +81,7 @@ class SocketConnection final : public Connection, public FdHandler {
     ReceiveBuffer buffer_;
     std::size_t body_max_;    // of the next frame: small until the first has come
     std::size_t wanted_ = 0;  // bytes that the frame being received takes in all, once known
-    bool first_frame_seen_ = false;
-    bool paused_ = false;  // too much waits to be sent
+    bool paused_ = false;     // too much waits to be sent
     std::vector<iovec> targets_;
     std::span<iovec> targets_left_;
     std::function<void(bool)> done_;
