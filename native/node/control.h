@@ -65,9 +65,10 @@ struct ControlStatus {
 
 class Control {
   public:
+    class State;  // control_state.h
     // `incarnation_changed`: called on the control loop with each new incarnation, and once by the
     // constructor.
-    Control(std::shared_ptr<Holdings> holdings, ControlOptions options,
+    Control(std::shared_ptr<Holdings> holdings, const ControlOptions& options,
             std::function<void(const wire::Uuid&)> incarnation_changed);
     ~Control();
     void start();
@@ -78,7 +79,6 @@ class Control {
     ControlStatus status() const;
 
   private:
-    class State;
     net::LoopThreads loops_;
     std::shared_ptr<State> state_;
 };

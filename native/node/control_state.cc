@@ -5,7 +5,6 @@
 #include <chrono>
 #include <utility>
 
-#include "net/discover.h"
 #include "net/random.h"
 #include "wire/status.h"
 
@@ -45,10 +44,11 @@ class ControlHandler final : public net::ConnectionHandler {
 }  // namespace
 
 Control::State::State(net::EventLoop& loop, std::shared_ptr<Holdings> holdings, ControlOptions options,
-                      std::function<void(const wire::Uuid&)> incarnation_changed)
+                      Dial dial, std::function<void(const wire::Uuid&)> incarnation_changed)
     : loop_(loop),
       holdings_(std::move(holdings)),
       options_(std::move(options)),
+      dial_(std::move(dial)),
       incarnation_changed_(std::move(incarnation_changed)),
       retry_ms_(options_.retry_min_ms) {
     new_incarnation();
@@ -112,34 +112,16 @@ void Control::State::change_status(Change&& change) {
 
 void Control::State::attempt() {
     if (phase_ != Phase::kApart) return;
-    std::string why;
-    const auto lane = find_lane(why);
-    if (!lane) return fail(why);
     phase_ = Phase::kDialing;
     const std::uint64_t attempt = ++attempt_;
     const auto self = shared_from_this();
-    net::ConnectionLimits limits;
     auto handler = std::make_unique<ControlHandler>(
         [self, attempt](const auto& header, wire::Bytes body) { self->on_frame(attempt, header, body); },
         [self, attempt](std::string_view reason) { self->on_close(attempt, reason); });
-    net::connect(loop_, lane->host, lane->port, options_.connect_timeout_ms, limits, std::move(handler),
-                 [self, attempt](std::shared_ptr<net::Connection> connection, const std::string& reason) {
-                     self->connected(attempt, std::move(connection), reason);
-                 });
-}
-
-std::optional<net::Endpoint> Control::State::find_lane(std::string& why) {
-    if (options_.lane) return options_.lane;
-    if (options_.masters.empty()) {
-        why = "no master's address is configured";
-        return std::nullopt;
-    }
-    // Nothing else runs on this loop while there is no connection, so it may block.
-    const net::Endpoint& master = options_.masters[next_master_++ % options_.masters.size()];
-    const net::Discovery discovery = net::discover(master, options_.connect_timeout_ms);
-    if (discovery.found) return discovery.lane;
-    why = discovery.why;
-    return std::nullopt;
+    dial_(std::move(handler),
+          [self, attempt](std::shared_ptr<net::Connection> connection, const std::string& reason) {
+              self->connected(attempt, std::move(connection), reason);
+          });
 }
 
 void Control::State::connected(std::uint64_t attempt, std::shared_ptr<net::Connection> connection,

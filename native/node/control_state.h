@@ -19,7 +19,12 @@ namespace mooncake::node {
 
 class Control::State : public std::enable_shared_from_this<Control::State> {
   public:
-    State(net::EventLoop& loop, std::shared_ptr<Holdings> holdings, ControlOptions options,
+    // How it comes by a connection to the master: `connected` is called on the loop, once, with it or with
+    // nullptr and why. The handler takes the connection's frames.
+    using Connected = std::function<void(std::shared_ptr<net::Connection>, const std::string&)>;
+    using Dial = std::function<void(std::unique_ptr<net::ConnectionHandler>, Connected)>;
+
+    State(net::EventLoop& loop, std::shared_ptr<Holdings> holdings, ControlOptions options, Dial dial,
           std::function<void(const wire::Uuid&)> incarnation_changed);
 
     // Any thread.
@@ -56,7 +61,6 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void attempt();
     void connected(std::uint64_t attempt, std::shared_ptr<net::Connection> connection,
                    const std::string& why);
-    std::optional<net::Endpoint> find_lane(std::string& why);
     void fail(const std::string& why);
     void drop_connection(const std::string& why);
     void retry_after(std::uint64_t delay_ms);
@@ -92,12 +96,12 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     net::EventLoop& loop_;
     std::shared_ptr<Holdings> holdings_;
     const ControlOptions options_;
+    const Dial dial_;
     std::function<void(const wire::Uuid&)> incarnation_changed_;
 
     // Loop thread only.
     Phase phase_ = Phase::kApart;
     std::uint64_t attempt_ = 0;
-    std::size_t next_master_ = 0;
     std::uint64_t retry_ms_;
     std::shared_ptr<net::Connection> connection_;
     Pending pending_;

@@ -108,6 +108,10 @@ class DataConnection final : public net::ConnectionHandler {
 
 }  // namespace
 
+std::unique_ptr<net::ConnectionHandler> data_connection(std::shared_ptr<DataShared> shared) {
+    return std::make_unique<DataConnection>(std::move(shared));
+}
+
 DataServer::DataServer(std::shared_ptr<Holdings> holdings, const DataServerOptions& options)
     : shared_(std::make_shared<DataShared>()), loops_("mc-data", std::max<std::size_t>(1, options.threads)) {
     shared_->holdings = std::move(holdings);
@@ -118,8 +122,8 @@ DataServer::DataServer(std::shared_ptr<Holdings> holdings, const DataServerOptio
     listen.port = options.port;
     listen.connections_max = options.connections_max;
     listen.limits = options.limits;
-    server_ = std::make_unique<net::Server>(
-        loops_, listen, [shared = shared_] { return std::make_unique<DataConnection>(shared); });
+    server_ =
+        std::make_unique<net::Server>(loops_, listen, [shared = shared_] { return data_connection(shared); });
 }
 
 DataServer::~DataServer() { stop(); }

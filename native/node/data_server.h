@@ -26,6 +26,10 @@ struct DataServerOptions {
     net::ConnectionLimits limits;
 };
 
+// What answers one connection: the server makes one for each, and so does whoever brings bytes by other ways
+// than a socket.
+std::unique_ptr<net::ConnectionHandler> data_connection(std::shared_ptr<struct DataShared> shared);
+
 class DataServer {
   public:
     // Throws std::system_error naming host and port when it cannot listen.

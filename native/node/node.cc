@@ -127,7 +127,7 @@ void Node::start_parts() {
         control.segments.push_back({name, {"tcp://" + parts_->data_endpoint}});
     }
     parts_->control = std::make_unique<Control>(
-        parts_->holdings, std::move(control), [server = parts_->server.get()](const wire::Uuid& incarnation) {
+        parts_->holdings, control, [server = parts_->server.get()](const wire::Uuid& incarnation) {
             server->set_incarnation(incarnation);
         });
 
