@@ -369,21 +369,6 @@ MUTANTS = [
         (test("metadata/test_remove", "test_remove_names_what_retires_and_charges_until_freed"), MODEL),
     ),
     Mutant(
-        "charge-ends-with-the-retire",
-        "An evicted value's bytes count as free when its node is told, not when the range is.",
-        (
-            Edit(
-                "native/metadata/replicas.cc",
-                "        segment.bytes[entered] += replica.bytes;",
-                "        if (event != ReplicaEvent::kEvicted) segment.bytes[entered] += replica.bytes;",
-            ),
-        ),
-        (
-            test("metadata/test_eviction", "test_unleased_goes_before_leased_however_young"),
-            MODEL,
-        ),
-    ),
-    Mutant(
         "expiry-leaves-the-range",
         "A value whose TTL ends vanishes from the index without its replicas being retired.",
         (
