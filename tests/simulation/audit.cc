@@ -25,11 +25,11 @@ void Audit::after_step(const Host* host) {
         process.was_fenced = is_fenced;
         if (process.host != host) continue;
         check_node(process);
-        check_charges();
+        check_charges(false);
     }
     if (host != &cluster_.master_host()) return;
     cluster_.master().check_invariants();
-    check_charges();
+    check_charges(false);
 }
 
 void Audit::check_node(NodeProcess& process) {
@@ -80,7 +80,7 @@ bool Audit::keep_session() {
 }
 
 // A range in use is charged until the master has heard that it is free.
-void Audit::check_charges() {
+void Audit::check_charges(bool exactly) {
     if (!keep_session()) return;
     wire::Buffer body;
     wire::Writer writer(body);
@@ -105,9 +105,11 @@ void Audit::check_charges() {
             }
             return directory.counts().used_bytes;
         });
-        if (is_known && used > charged_here) {
-            violated(process.host->name + " holds " + text(used) +
-                     " bytes, of which the master charges only " + text(charged_here));
+        if (exactly && !is_known)
+            violated(process.host->name + " is not mounted although all faults are over");
+        if (is_known && (exactly ? used != charged_here : used > charged_here)) {
+            violated(process.host->name + " holds " + text(used) + " bytes, of which the master charges " +
+                     text(charged_here));
         }
     }
 }

@@ -16,6 +16,8 @@ class Audit {
 
     // After a step of this host (nullptr: of the network, which changes nothing here).
     void after_step(const Host* host);
+    // At rest the master charges exactly what the nodes hold.
+    void check_charges_at_rest() { check_charges(true); }
     // Nothing is stored, charged, read, waited for or queued any more.
     void check_empty();
     void check_no_unfinished_put();
@@ -24,7 +26,7 @@ class Audit {
 
   private:
     void check_node(NodeProcess& process);
-    void check_charges();
+    void check_charges(bool exactly);
     bool keep_session();
 
     Cluster& cluster_;

@@ -151,6 +151,7 @@ std::uint64_t Run::go() {
         "the processes to be back", kSettleMs);
     let_pass(kSettleMs);
     audit_->check_no_unfinished_put();
+    audit_->check_charges_at_rest();
     on_fiber(
         *cluster_.clients()[0].host, [this] { workload_.remove_everything(); }, "removing all", kSettleMs);
     let_pass(kEmptyMs);
