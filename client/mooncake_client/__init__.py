@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mooncake_client.async_store import AsyncStore
-    from mooncake_client.records import ObjectInfo, Registration, SegmentUse
+    from mooncake_client.records import Absence, Explanation, ObjectInfo, Registration, SegmentUse
     from mooncake_client.store import Store
     from mooncake_store.errors import (
         BufferTooSmall,
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Absence",
     "AsyncStore",
     "BufferTooSmall",
     "Busy",
     "ChecksumMismatch",
     "ClosedError",
     "DeadlineExceeded",
+    "Explanation",
     "InvalidArgument",
     "NoSpace",
     "NotReady",
@@ -52,7 +54,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Absence": "mooncake_client.records",
     "AsyncStore": "mooncake_client.async_store",
+    "Explanation": "mooncake_client.records",
     "ObjectInfo": "mooncake_client.records",
     "Registration": "mooncake_client.records",
     "SegmentUse": "mooncake_client.records",

@@ -254,6 +254,7 @@ class AsyncStore(StoreHandle):
     match_prefix = awaited(verbs.match_prefix)
     touch = awaited(verbs.touch)
     stat = awaited(verbs.stat)
+    why = awaited(verbs.why)
     remove = awaited(verbs.remove)
     remove_many = awaited(verbs.remove_many)
     segments = awaited(verbs.segments)

@@ -144,6 +144,12 @@ def _add_object_commands(app: "typer.Typer", store: Callable[[], "Store"], show:
             show(key, ("size in bytes", "put_id"), [(found.size_bytes, found.put_id)])
 
     @app.command()
+    def why(key: str) -> None:
+        """Why a value is not there: evicted, removed, expired, lost, never stored, ..."""
+        with store() as pool:
+            print(pool.why(key))
+
+    @app.command()
     def get(key: str) -> None:
         """Write a value to standard output."""
         with store() as pool:

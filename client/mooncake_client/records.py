@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from enum import Enum
+from typing import Final, Literal
 
 from mooncake_client.arguments import HARD_PIN, SOFT_PIN
 from mooncake_store import _core
@@ -20,6 +21,47 @@ class ObjectInfo:
     replica_count: int | None = None
     is_hard_pinned: bool | None = None
     is_soft_pinned: bool | None = None
+
+
+class Absence(str, Enum):
+    """Why a key has no value that could be read now."""
+
+    PRESENT = "present"
+    NEVER_STORED = "never stored"
+    """Or so long ago, and so many ends ago, that the master has forgotten it."""
+    EVICTED = "evicted"
+    REMOVED = "removed"
+    EXPIRED = "expired"
+    """Its ttl_ms passed."""
+    LOST = "lost with its node"
+    ABANDONED = "its put was not finished"
+    """Revoked or failed, or its writer went."""
+    NOT_READY = "its put is under way"
+    REBUILDING = "rebuilding"
+    """The master was restarted, and nodes may still tell it."""
+    UNREACHABLE = "unreachable"
+    """It is there, on nodes that this client cannot reach now."""
+    OTHER_TENANT = "another tenant's"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+ABSENCES: Final = tuple(Absence)
+"""By the number of proto/FRAMES.md."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a key is (not) there. ended_ms_ago: of a key that was there, to the second; else None."""
+
+    reason: Absence
+    ended_ms_ago: int | None = None
+
+    def __str__(self) -> str:
+        if self.ended_ms_ago is None:
+            return str(self.reason)
+        return f"{self.reason}, {self.ended_ms_ago // 1000} s ago"
 
 
 @dataclass(frozen=True)

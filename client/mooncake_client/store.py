@@ -170,6 +170,7 @@ class Store(StoreHandle):
     match_prefix = blocking(verbs.match_prefix)
     touch = blocking(verbs.touch)
     stat = blocking(verbs.stat)
+    why = blocking(verbs.why)
     remove = blocking(verbs.remove)
     remove_many = blocking(verbs.remove_many)
     segments = blocking(verbs.segments)

@@ -21,7 +21,15 @@ from mooncake_client.arguments import (
     sequence,
 )
 from mooncake_client.handle import StoreHandle
-from mooncake_client.records import ObjectInfo, SegmentUse, object_info, segment_use
+from mooncake_client.records import (
+    ABSENCES,
+    Absence,
+    Explanation,
+    ObjectInfo,
+    SegmentUse,
+    object_info,
+    segment_use,
+)
 from mooncake_client.values import Encoded, decode, size_bytes, writable_memory
 from mooncake_store import _core
 from mooncake_store.errors import BufferTooSmall, InvalidArgument, ObjectNotFound, StoreError
@@ -30,6 +38,7 @@ from mooncake_store.status import Status
 
 PutAnswer = Literal["stored", "exists"]
 
+_ENDS: Final = {Absence.EVICTED, Absence.REMOVED, Absence.EXPIRED, Absence.LOST, Absence.ABANDONED}
 _LIST_PAGE: Final = 1_000
 _REOPENS_MAX: Final = 4
 """How often a read makes room anew for a value that was replaced by a larger one meanwhile."""
@@ -324,6 +333,16 @@ def touch(store: StoreHandle, key: Key, *, timeout_ms: int | None = None) -> Ste
     timeout = store._timeout(timeout_ms)
     [status] = yield store._client().touch_many([key_bytes(key)], timeout_ms=timeout)
     return store._is_there("touch", key, status, timeout)
+
+
+def why(store: StoreHandle, key: Key, *, timeout_ms: int | None = None) -> Steps[Explanation]:
+    """Why the key is not there, or that it is; touches and holds nothing. Asks the master each time."""
+    timeout = store._timeout(timeout_ms)
+    status, _, reason, ended_ms_ago = yield store._client().explain(key_bytes(key), timeout_ms=timeout)
+    if status != 0:
+        raise store._call("why", timeout).error(status, key)
+    absence = ABSENCES[reason]
+    return Explanation(absence, ended_ms_ago if absence in _ENDS else None)
 
 
 def stat(store: StoreHandle, key: Key, *, timeout_ms: int | None = None) -> Steps[ObjectInfo]:

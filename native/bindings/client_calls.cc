@@ -378,6 +378,20 @@ Call list_keys(std::uint64_t cursor, std::uint32_t limit, const nb::bytes& key_p
         });
 }
 
+Call explain(const nb::bytes& key) {
+    auto asked = std::make_unique<std::string>(key.c_str(), key.size());
+    if (!wire::is_valid_key(*asked)) throw nb::value_error("a key has 1 to 1024 bytes");
+    return one_run(
+        std::move(asked),
+        [](std::string& of_key, Client& client, const CallOptions& options, CallReport& report) {
+            return client.explain(of_key, options, report);
+        },
+        [](const client::ExplainAnswer& answer) -> nb::object {
+            return nb::make_tuple(static_cast<int>(answer.status), static_cast<int>(answer.why.status),
+                                  static_cast<int>(answer.why.reason), answer.why.ended_ms_ago);
+        });
+}
+
 Call segments() {
     struct None {};
     return one_run(

@@ -57,6 +57,7 @@ Call match_prefix(nb::handle keys, bool hold);
 Call remove_many(nb::handle keys, bool force);
 Call touch_many(nb::handle keys);
 Call list_keys(std::uint64_t cursor, std::uint32_t limit, const nb::bytes& key_prefix);
+Call explain(const nb::bytes& key);
 Call segments();
 Call stats();
 
@@ -145,6 +146,12 @@ void define_calls(Bound& bound, Ask ask, const More&... more) {
             },
             "cursor"_a = 0, nb::kw_only(), "limit"_a = 1000, "key_prefix"_a = nb::bytes("", 0),
             "timeout_ms"_a = 0, more...)
+        .def(
+            "explain",
+            [ask](Self& self, const nb::bytes& key, std::uint64_t timeout_ms) {
+                return ask(self, explain(key), timeout_ms);
+            },
+            "key"_a, nb::kw_only(), "timeout_ms"_a = 0, more...)
         .def(
             "segments",
             [ask](Self& self, std::uint64_t timeout_ms) { return ask(self, segments(), timeout_ms); },

@@ -244,6 +244,25 @@ ListAnswer Client::list(std::uint64_t cursor, std::uint32_t limit, std::string_v
     return answer;
 }
 
+ExplainAnswer Client::explain(std::string_view key, const CallOptions& options, CallReport& report) {
+    ExplainAnswer answer;
+    wire::Buffer body;
+    std::vector<wire::SegmentId> avoided;
+    driver_->cluster().avoid(avoided);
+    const auto encode = [&](const wire::Prefix& prefix, wire::Writer& writer) {
+        wire::encode_keys_request(prefix, avoided, {&key, 1}, writer);
+    };
+    answer.status = question(wire::Verb::kWhy, encode, body, options, report);
+    if (!wire::ok(answer.status)) return answer;
+    const auto reply = wire::parse_why_reply(body);
+    if (!reply || reply->size() != 1) {
+        answer.status = wire::Status::kRpcFail;
+    } else {
+        answer.why = reply->front();
+    }
+    return answer;
+}
+
 SegmentsAnswer Client::segments(const CallOptions& options, CallReport& report) {
     SegmentsAnswer answer;
     wire::Buffer body;

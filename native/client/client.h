@@ -71,6 +71,10 @@ struct SegmentsAnswer {
     wire::Status status = wire::Status::kClosed;
     std::vector<SegmentView> segments;
 };
+struct ExplainAnswer {
+    wire::Status status = wire::Status::kRpcFail;  // of the question
+    wire::WhyRecord why;
+};
 struct StatsAnswer {
     wire::Status status = wire::Status::kClosed;
     std::vector<std::pair<std::string, std::uint64_t>> values;
@@ -137,6 +141,8 @@ class Client {
 
     ListAnswer list(std::uint64_t cursor, std::uint32_t limit, std::string_view key_prefix,
                     const CallOptions& options, CallReport& report);
+    // Why a key is not there, as the master sees it.
+    ExplainAnswer explain(std::string_view key, const CallOptions& options, CallReport& report);
     SegmentsAnswer segments(const CallOptions& options, CallReport& report);
     StatsAnswer stats(const CallOptions& options, CallReport& report);
 

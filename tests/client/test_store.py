@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mooncake_client import Store
+from mooncake_client import Absence, Explanation, Store
 from mooncake_store import _core
 from mooncake_store.errors import (
     BufferTooSmall,
@@ -458,3 +458,20 @@ def test_a_value_ends_by_its_ttl() -> None:
 def test_errors_are_of_one_tree() -> None:
     for kind in (BufferTooSmall, ClosedError, InvalidArgument, NoSpace, Unavailable, ValueTooLarge):
         assert issubclass(kind, StoreError)
+
+
+def test_why_tells_one_keys_end() -> None:
+    with Store.embedded("1mb") as store:
+        assert store.why("k") == Explanation(Absence.NEVER_STORED)
+        store.put("k", b"v")
+        assert store.why("k") == Explanation(Absence.PRESENT)
+        store.remove("k")
+        told = store.why("k")
+        assert told.reason is Absence.REMOVED
+        assert told.ended_ms_ago is not None
+        assert str(told).startswith("removed, ")
+        for number in range(4):
+            store.put(number, bytes(400 << 10))
+        assert store.why(0).reason is Absence.EVICTED
+        with pytest.raises(InvalidArgument):
+            store.why("")

@@ -69,3 +69,17 @@ def test_help_lists_the_commands(capfd: pytest.CaptureFixture[str]) -> None:
     shown = capfd.readouterr().out
     for command in ("status", "segments", "keys", "stat", "get", "put", "remove"):
         assert command in shown
+
+
+def test_why_tells_what_became_of_a_key(
+    master: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "value").write_bytes(b"v")
+    assert run(master, "why", "asked about") == 0
+    assert run(master, "put", "asked about", str(tmp_path / "value")) == 0
+    assert run(master, "why", "asked about") == 0
+    assert run(master, "remove", "asked about") == 0
+    assert run(master, "why", "asked about") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[:3] == ["never stored", "stored", "present"]
+    assert lines[-1].startswith("removed, ")
