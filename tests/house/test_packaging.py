@@ -12,14 +12,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))
-    }
+def environment() -> dict[str, str]:
+    """This one without what points at this checkout's virtual environment."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env=environment,
+        env=environment() if env is None else env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -63,6 +65,52 @@ def test_source_distribution_installs_and_runs_elsewhere(tmp_path: Path) -> None
     run(python, "-W", "error", "-c", example.group(1), cwd=elsewhere)
     for command in ("mooncake_master", "mooncake_client"):
         assert command in run(python.parent / command, "--help", cwd=elsewhere)
+
+
+def built_wheel() -> Path:
+    """What `make wheels` left for this Python, unless the sources have changed since."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    wheels = list((ROOT / "dist").glob(f"mooncake_store-*-{tag}-{tag}-*manylinux*.whl"))
+    if not wheels:
+        pytest.skip("dist/ holds no wheel for this Python: make wheels")
+    wheel = max(wheels, key=lambda path: path.stat().st_mtime)
+    sources = [
+        path
+        for folder in ("native", "mooncake_store", "master", "client")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".cc", ".h", ".py", ".pyi"}
+    ]
+    if any(path.stat().st_mtime > wheel.stat().st_mtime for path in sources):
+        pytest.skip(f"{wheel.name} is older than the sources: make wheels")
+    return wheel
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_wheel_installs_and_serves_where_there_is_no_compiler(tmp_path: Path) -> None:
+    """Seconds from the start to the first put and get are printed (UP 11 promises 5), and decide nothing."""
+    wheel = built_wheel()
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    bare = environment() | {"PATH": str(tmp_path / "venv" / "bin")}
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--only-binary=:all:", wheel, cwd=tmp_path, env=bare)
+
+    for command, extra in (("mooncake_master", "master"), ("mooncake", "cli")):
+        done = subprocess.run(
+            [python.parent / command, *(["status"] if extra == "cli" else ["--port=0"])],
+            cwd=tmp_path,
+            env=bare,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode != 0
+        assert f"is missing: pip install 'mooncake-store[{extra}]'" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    run(python, "-m", "pip", "install", "--only-binary=:all:", f"{wheel}[all]", cwd=tmp_path, env=bare)
+    print(run(python, "-W", "error", ROOT / "tools" / "smoke_installed.py", cwd=tmp_path, env=bare))
 
 
 def test_checkout_without_the_native_module_says_so_in_one_line() -> None:
