@@ -19,7 +19,7 @@ help:
 	@echo "make build     .venv with the package installed editable, native code rebuilt when it changed"
 	@echo "make format    rewrite the sources in the house format"
 	@echo "make proto     generate mooncake_store/v1 from proto/"
-	@echo "make nightly   every test and seed, long property runs, sanitizers, planted bugs, wheels: hours"
+	@echo "make nightly   every test and seed, long property runs, sanitizers, fuzzing, planted bugs, wheels: hours"
 	@echo "make sim       a simulated cluster with faults: SEED=7, or FIRST=1 SEEDS=200; STEPS=400 calls a seed"
 	@echo "make sanitize  the C++ tests under ASan with UBSan, and under TSan"
 	@echo "make mutants   plant bugs in a copy of the tree, one at a time, and show which test sees each (ONLY=name)"
@@ -61,6 +61,7 @@ nightly: build
 	$(MAKE) wheels
 	$(BIN)/python -m pytest -q --hypothesis-profile=nightly
 	$(MAKE) sanitize
+	$(MAKE) fuzz FUZZ_SECONDS=300
 	$(MAKE) mutants
 
 # In build/mutants, with a build directory of its own; half an hour on two cores.
