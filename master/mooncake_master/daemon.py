@@ -176,8 +176,10 @@ class Daemon:
 
     async def stop(self) -> None:
         """Stops what was started, newest first; idempotent. Within two seconds, by the grace times."""
-        while self._tasks:
-            self._tasks.pop().cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
         if self._http is not None:
             await self._http.cleanup()
             self._http = None
