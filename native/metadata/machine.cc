@@ -70,6 +70,10 @@ bool Machine::begin(State& command, Effects&) {
                       "a request that changes something needs a sequence above 0");
     }
     if (const auto* answer = session->replays.find(sequence)) {
+        if (answer->verb != command.verb) {
+            return refuse(wire::Status::kInvalidParams, std::string("this sequence was given to ") +
+                                                            wire::verb_name(answer->verb) + " before");
+        }
         ++counters_.replayed_requests;
         if (!answer->done)
             return refuse(wire::Status::kBusy, "the first request of this sequence is under way");
@@ -83,7 +87,7 @@ bool Machine::begin(State& command, Effects&) {
     if (session->replays.is_stale(sequence)) {
         return refuse(wire::Status::kStaleRequest, "this sequence left the replay window");
     }
-    session->replays.begin(sequence);
+    session->replays.begin(sequence, command.verb);
     return true;
 }
 
@@ -153,6 +157,7 @@ void Machine::answered(State& command) {
     Session* session = sessions_.find(command.prefix.session);
     if (session == nullptr) return;
     ReplayWindow::Answer answer;
+    answer.verb = command.verb;
     answer.status = command.status;
     answer.body = command.body;
     answer.retired = command.retired;

@@ -294,6 +294,9 @@ class Machine {
     std::array<FlatMap<wire::PutId>, 64> dead_;
     std::size_t dead_count_ = 0;
     bool dead_overflow_ = false;
+    bool is_rebuild_over_ = false;
+    // Replicas taken in meanwhile: no node may tell another one's, or one for two keys.
+    std::array<FlatMap<bool>, 64> adopted_;
 
     std::uint64_t visible_count_ = 0;
     std::uint64_t hard_pinned_count_ = 0;

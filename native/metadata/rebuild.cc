@@ -51,8 +51,10 @@ void Machine::adopt(const Session& session, const wire::InventoryItem& item, con
     }
     if (retiring_.find(item.replica) != nullptr) return;
     if (take_in(*index, item, header, effects)) return;
-    // Nothing is charged for it: the node is told until it confirms, as for any retire.
     ++counters_.refused_replicas;
+    if (adopted_[wire::mix64(item.replica) >> 58].find(item.replica) != nullptr)
+        return;  // not this node's to end
+    // Nothing is charged for it: the node is told until it confirms, as for any retire.
     effects.push_back({Effect::Kind::kRetire, item.segment, item.replica, 0});
 }
 
@@ -66,13 +68,14 @@ bool Machine::take_in(SegmentIndex index, const wire::InventoryItem& item, const
         bytes > segment.capacity_bytes - std::min(segment.capacity_bytes, segment.charged_bytes())) {
         return false;
     }
+    auto& adopted = adopted_[wire::mix64(item.replica) >> 58];
     const std::uint32_t tenant = tenants_.acquire(header.tenant);
     const std::uint64_t hash = table_.hash(tenant, header.key);
     const bool taken = [&] {
         Ref ref = table_.find(hash, tenant, header.key);
         if (ref != 0 && !freshen(ref, effects)) ref = 0;
         if (ref != 0 && is_held(ref, item.replica)) return true;
-        if (is_dead(hash, header.put_id)) return false;
+        if (is_dead(hash, header.put_id) || adopted.find(item.replica) != nullptr) return false;
         const Placed replica{item.replica, index};
         if (ref != 0 && table_.object(ref).is_visible()) {
             const Object& object = table_.object(ref);
@@ -81,6 +84,8 @@ bool Machine::take_in(SegmentIndex index, const wire::InventoryItem& item, const
                 if (object.size != header.size || object.replica_count == wire::kReplicasMax) return false;
                 change({replica, bytes}, ReplicaStatus::kNone, ReplicaEvent::kAdopted, hash, effects);
                 add_replica(ref, replica);
+                adopted.insert(item.replica, true);
+                ++counters_.adopted_replicas;
                 return true;
             }
             const bool stays = object.has(kHasPut);
@@ -99,9 +104,10 @@ bool Machine::take_in(SegmentIndex index, const wire::InventoryItem& item, const
         if ((header.flags & wire::kValueSoftPin) != 0) value.pins = kSoftPin;
         if ((header.flags & wire::kValueHardPin) != 0) value.pins = kHardPin;
         show(ref, value, {&replica, 1});
+        adopted.insert(item.replica, true);
+        ++counters_.adopted_replicas;
         return true;
     }();
-    if (taken) ++counters_.adopted_replicas;
     tenants_.release(tenant);
     return taken;
 }
@@ -153,9 +159,11 @@ bool Machine::is_dead(std::uint64_t hash, wire::PutId put_id) const {
 }
 
 void Machine::end_rebuild() {
-    if (dead_count_ == 0) return;
+    if (is_rebuild_over_) return;
+    is_rebuild_over_ = true;
     dead_ = {};
     dead_count_ = 0;
+    adopted_ = {};
 }
 
 }  // namespace mooncake::metadata

@@ -43,6 +43,7 @@ class Tenants {
 class ReplayWindow {
   public:
     struct Answer {
+        wire::Verb verb = wire::Verb::kPing;
         bool done = false;  // false: the first request of this sequence is still on its way
         wire::Status status = wire::Status::kOk;
         wire::Buffer body;
@@ -52,7 +53,9 @@ class ReplayWindow {
     const Answer* find(std::uint64_t sequence) const;
     // It left the window, or never came while the window went by: nobody can tell any more.
     bool is_stale(std::uint64_t sequence) const { return sequence <= forgotten_; }
-    void begin(std::uint64_t sequence) { answers_.try_emplace(sequence); }
+    void begin(std::uint64_t sequence, wire::Verb verb) {
+        answers_.try_emplace(sequence).first->second.verb = verb;
+    }
     // Forgets the lowest sequences beyond the bounds.
     void finish(std::uint64_t sequence, Answer answer, std::size_t count_max, std::size_t bytes_max);
     std::size_t bytes() const { return bytes_; }

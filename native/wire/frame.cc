@@ -62,7 +62,7 @@ std::optional<FrameHeader> parse_frame_header(Bytes bytes, std::size_t body_max)
     Reader reader(bytes);
     const auto header = reader.get<FrameHeader>();
     if (!reader.ok() || verb_name(header.verb) == nullptr || header.body_bytes > body_max ||
-        (header.flags & ~(kFlagReply | kFlagMore)) != 0) {
+        (header.flags & ~(kFlagReply | kFlagMore)) != 0 || header.epoch > kEpochMax) {
         return std::nullopt;
     }
     return header;

@@ -68,7 +68,8 @@ struct FrameHeader {
 inline constexpr std::size_t kFrameHeaderBytes = 24;
 static_assert(sizeof(FrameHeader) == kFrameHeaderBytes && std::is_trivially_copyable_v<FrameHeader>);
 
-// nullopt: the bytes cannot be a frame (unknown verb or flag, or a body above body_max); end the connection.
+// nullopt: the bytes cannot be a frame (unknown verb or flag, a body above body_max, an epoch above
+// kEpochMax); end the connection.
 std::optional<FrameHeader> parse_frame_header(Bytes header, std::size_t body_max = kBodyBytesMax);
 
 // Starts a frame in `buffer` (appended) and returns where, for finish_frame once the body is written.

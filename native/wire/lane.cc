@@ -91,7 +91,7 @@ std::optional<OpenSessionReply> parse_open_session_reply(Bytes body) {
     message.heartbeat_interval_ms = reader.get<std::uint32_t>();
     message.lease_ttl_ms = reader.get<std::uint32_t>();
     message.exists_hold_ms = reader.get<std::uint32_t>();
-    if (!reader.finished()) return std::nullopt;
+    if (!reader.finished() || message.epoch > kEpochMax) return std::nullopt;
     return message;
 }
 

@@ -409,3 +409,13 @@ def test_a_value_out_of_the_clients_reach_gives_way_to_a_put(pool: Harness) -> N
     assert pool.lookup(node, b"k")[0][1] == old[1]
     assert pool.put_end(node, grant.written) == [OK]
     assert pool.lookup(node, b"k")[0][1] == grant.put_id > old[1]
+
+
+def test_a_sequence_that_was_answered_is_no_other_requests(pool: Harness) -> None:
+    node = pool.open()
+    pool.mount(node, "a", 1_024)
+    assert pool.put_start(node, b"k", sequence=50)[0].status == OK
+    body = _core.encode_keys_request(node, [b"k"], sequence=50)
+    status, why = pool.ask("remove", body)
+    assert status == INVALID_PARAMS
+    assert b"put_start" in why

@@ -281,3 +281,22 @@ def test_max_keys_holds_while_nodes_come_back(make: Make) -> None:
     node = Returning(pool, "a")
     assert node.tell(*[held(number, b"k%d" % number) for number in range(1, 9)]) == OK
     assert pool.stat("key_count") <= 3
+
+
+def test_no_node_tells_another_ones_replica_or_one_for_two_keys(pool: Harness) -> None:
+    honest, liar = Returning(pool, "a"), Returning(pool, "b")
+    assert honest.tell(held(3, b"k", put=2)) == OK
+    assert (
+        liar.tell(held(3, b"k", put=2), held(3, b"other", put=2), held(4, b"mine"), held(4, b"twice")) == OK
+    )
+    assert [effect for effect in pool.effects if effect[0] == "retire"] == []
+    answers = pool.lookup(honest.session, b"k", b"other", b"mine", b"twice")
+    assert [(answer[0], answer[4]) for answer in answers] == [
+        (OK, [(old_id(3), honest.segment)]),
+        (REBUILDING, []),
+        (OK, [(old_id(4), liar.segment)]),
+        (REBUILDING, []),
+    ]
+    assert pool.remove(honest.session, b"k", b"mine", flags=1) == [OK, OK]
+    pool.free_retired()
+    assert pool.charged(honest.session) == [0, 0]

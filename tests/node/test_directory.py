@@ -566,3 +566,12 @@ def test_an_inventory_lists_what_is_sealed_and_ends_what_is_received() -> None:
         directory.begin_write(id_of(1, 15), id_of(1, 1), 64, header_of(id_of(1, 15), 64), 1)[0] == STALE_GRANT
     )
     directory.check_invariants()
+
+
+def test_a_value_without_a_put_id_is_refused() -> None:
+    """A restarted master would take the inventory that names it for malformed."""
+    directory = Directory()
+    directory.add_segment(CAPACITY)
+    directory.attach(0, id_of(1, 1))
+    header = value_header(b"k", 64, put_id=0)
+    assert directory.begin_write(id_of(1, 11), id_of(1, 1), 64, header, 1)[0] == INVALID_PARAMS

@@ -227,6 +227,18 @@ def test_bytes_that_cannot_be_a_frame_header_are_refused(body_bytes: int, verb: 
     assert _core.parse_frame_header(struct.pack("<IBBhQQ", 16 * 2**20, 12, 3, 0, 1, 1))["flags"] == 3
 
 
+def test_an_epoch_that_no_id_can_carry_is_refused() -> None:
+    last = (1 << 24) - 1
+    assert _core.parse_frame_header(struct.pack("<IBBhQQ", 0, 12, 0, 0, 1, last))["epoch"] == last
+    with pytest.raises(ValueError, match="frame"):
+        _core.parse_frame_header(struct.pack("<IBBhQQ", 0, 12, 0, 0, 1, last + 1))
+    opened = {"session": 1, "master": UUID, "client_ttl_ms": 1, "heartbeat_interval_ms": 1, "lease_ttl_ms": 1}
+    with pytest.raises(ValueError, match="open_session"):
+        _core.parse_open_session_reply(
+            _core.encode_open_session_reply(**opened, epoch=last + 1, exists_hold_ms=1)
+        )
+
+
 def test_put_end_whose_items_claim_other_results_is_malformed() -> None:
     """Results are handed to each put by the items' counts: more than came would be read from behind."""
     prefix = _core.encode_prefix(1, 1)

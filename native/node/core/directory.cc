@@ -79,7 +79,7 @@ void Directory::adopt(std::uint64_t epoch) {
 Granted Directory::begin_write(const wire::WriteItem& item, wire::Bytes header, std::uint64_t epoch) {
     const auto parsed = wire::parse_value_header(header);
     if (!parsed || parsed->size != item.length || parsed->key.size() > wire::kKeyBytesMax ||
-        header.size() > wire::kValueHeaderBytesMax || item.replica == 0) {
+        header.size() > wire::kValueHeaderBytesMax || item.replica == 0 || parsed->put_id == 0) {
         return {wire::Status::kInvalidParams};
     }
     const std::uint64_t digest = wire::key_digest(parsed->tenant, parsed->key);
