@@ -23,6 +23,7 @@ void History::granted(const std::string& key, PutId put_id, const Put& put) {
     Value value;
     value.put_id = put_id;
     value.put = put;
+    value.losses_before = losses_();
     values.push_back(value);
 }
 
@@ -40,7 +41,10 @@ void History::commit_sent(PutId put_id) {
     Value* value = find(put_id);
     if (value == nullptr || value->sent != kNotYet) return;
     value->sent = now_step();
+    // A node may have crashed with the bytes before their commit was sent.
+    const std::uint64_t crashes = value->losses_before.crashes;
     value->losses_before = losses_();
+    value->losses_before.crashes = crashes;
 }
 
 void History::commit_answered(PutId put_id, bool is_visible) {

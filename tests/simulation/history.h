@@ -68,7 +68,7 @@ class History {
         std::uint64_t committed = kNotYet;  // known to be visible since then at the latest
         Ms committed_ms = kNever;
         bool may_be_revoked = false;
-        Losses losses_before;  // when its commit was sent
+        Losses losses_before;  // when its commit was sent; crashes: when it was granted
     };
     struct End {
         mooncake::wire::PutId by = 0;  // the value that took its place; 0 = a remove
