@@ -1,6 +1,7 @@
 """Builds the fuzz targets with libFuzzer and runs each for a while; `make fuzz` calls it.
 
     python tools/fuzz.py [--seconds 30] [--only master_fuzz] [--minimize]
+    python tools/fuzz.py --clang     # the compiler it would use; fails where there is none
 
 A target starts from tests/fuzz/corpus/TARGET and keeps what it finds in build/fuzz/corpus/TARGET. An input
 that kills it is left in build/fuzz/crashes, with the command that replays it. --minimize then rewrites the
@@ -23,7 +24,7 @@ CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 # What one input may cost: no peer's few bytes may make us allocate more, or wait longer.
 LIMITS = ["-max_len=16384", "-timeout=25", "-malloc_limit_mb=256", "-rss_limit_mb=2048"]
 NO_CLANG = (
-    "make fuzz needs clang with libFuzzer. On Debian: apt-get install clang-14 libclang-rt-14-dev "
+    "make fuzz needs clang with libFuzzer. On Debian: apt-get install clang libclang-rt-dev "
     "(the corpus is replayed without them by `pytest tests/native`)"
 )
 
@@ -110,6 +111,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=30, help="for each target")
     parser.add_argument("--only", default="", help="the one target to run")
     parser.add_argument("--minimize", action="store_true", help="rewrite tests/fuzz/corpus afterwards")
+    parser.add_argument("--clang", action="store_true", help="only print the compiler it would use")
     options = parser.parse_args()
     targets = sorted(path.stem for path in (ROOT / "tests" / "fuzz").glob("*_fuzz.cc"))
     if options.only:
@@ -120,6 +122,9 @@ def main() -> int:
     if clang is None:
         print(NO_CLANG, file=sys.stderr)
         return 1
+    if options.clang:
+        print(clang)
+        return 0
     build(clang, targets)
     died = [target for target in targets if not run(target, options.seconds)]
     if options.minimize and not died:
