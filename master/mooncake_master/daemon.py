@@ -20,7 +20,7 @@ from mooncake_master.http import AdminHttp, is_our_fault
 from mooncake_master.metrics import MetricsPage
 from mooncake_master.native import start_native
 from mooncake_master.reign import Reign
-from mooncake_master.servicer import MasterServicer
+from mooncake_master.servicer import MasterServicer, RefusingMalformed
 from mooncake_master.watch import PoolWatch
 from mooncake_store import _core
 from mooncake_store._version import __version__
@@ -99,7 +99,7 @@ class Daemon:
         )
 
     async def _start_grpc(self, native: _core.Master, door: Door, listen: Endpoint) -> None:
-        server = grpc.aio.server(options=GRPC_OPTIONS)
+        server = grpc.aio.server(options=GRPC_OPTIONS, interceptors=[RefusingMalformed()])
         servicer = MasterServicer(
             door,
             epoch=lambda: native.epoch,

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from mooncake_master.door import Door
 from mooncake_store import _core
@@ -52,6 +53,30 @@ def refusing(method: Method) -> Method:
 async def _abort(context: Context, error: StoreError) -> None:
     _, details, metadata = to_grpc(error)
     await context.abort(grpc_code(error.code), details, metadata)
+
+
+class RefusingMalformed(grpc.aio.ServerInterceptor):
+    """Answers bytes that are no message with INVALID_ARGUMENT; gRPC itself would log a traceback for each."""
+
+    async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+
+        def parse(packed: bytes) -> Any:
+            try:
+                return handler.request_deserializer(packed)
+            except DecodeError:
+                return None
+
+        async def call(request: Any, context: Context) -> Any:
+            if request is None:
+                await _abort(
+                    context, InvalidArgument(f"{details.method}: the bytes are no request of its type")
+                )
+            return await handler.unary_unary(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(call, parse, handler.response_serializer)
 
 
 class MasterServicer(pb_grpc.MasterServiceServicer):
