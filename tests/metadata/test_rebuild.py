@@ -16,6 +16,7 @@ from metadata.harness import (
     Harness,
     uuid,
 )
+from mix64 import mix64
 from node.value_header import HARD_PIN, SOFT_PIN, value_header
 
 from mooncake_store import _core
@@ -26,19 +27,10 @@ FIRST, LAST = 1, 2
 CLIENT_TTL_MS = 10_000
 WINDOW_MS = 2 * CLIENT_TTL_MS
 OLD = 1  # the epoch in which the values were put
-MASK = (1 << 64) - 1
 
 
 def old_id(counter: int) -> int:
     return (OLD << 40) | counter
-
-
-def mix64(value: int) -> int:
-    value ^= value >> 30
-    value = value * 0xBF58476D1CE4E5B9 & MASK
-    value ^= value >> 27
-    value = value * 0x94D049BB133111EB & MASK
-    return value ^ (value >> 31)
 
 
 class Returning:

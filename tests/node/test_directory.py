@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from mix64 import mix64
 from node.value_header import value_header
 
 from mooncake_store._core import Directory, DirectoryReference, key_digest
@@ -26,7 +27,6 @@ CAPACITY = 64 * 32
 RETIRED_MAX = 4
 COUNTERS = range(1, 9)
 SIZES = (0, 1, 63, 64, 65, 200, 64 * 12, CAPACITY, CAPACITY + 1)
-MASK = (1 << 64) - 1
 
 
 def id_of(epoch: int, counter: int) -> int:
@@ -45,14 +45,6 @@ def header_of(replica: int, size: int) -> bytes:
     return value_header(
         key_of(replica), size, put_id=replica, tenant=b"tenant", checksum=replica & 0xFFFFFFFF
     )
-
-
-def mix64(value: int) -> int:
-    value ^= value >> 30
-    value = value * 0xBF58476D1CE4E5B9 & MASK
-    value ^= value >> 27
-    value = value * 0x94D049BB133111EB & MASK
-    return value ^ (value >> 31)
 
 
 def charged(size: int) -> int:
