@@ -20,6 +20,8 @@ log = logging.getLogger("mooncake_store.master")
 EPOCH_MAX: Final = (1 << 24) - 2
 """Epochs have 24 bits in every id (proto/FRAMES.md), and one must be left above any that is taken."""
 
+WITHOUT: Final = "after a restart nodes will follow this master only after client_ttl"
+
 
 class Reign:
     """One file with the last epoch taken. `path` None keeps nothing: the first epoch is 1 each time."""
@@ -39,7 +41,11 @@ class Reign:
         port = config.listen_endpoint().port
         if port == 0:
             return cls(None, must_work=False)
-        return cls(_state_directory() / f"master-{port}.json", must_work=False)
+        try:
+            return cls(_state_directory() / f"master-{port}.json", must_work=False)
+        except RuntimeError as error:  # a container's user without a home
+            log.warning("--state_file=auto finds no folder (%s); %s", error, WITHOUT)
+            return cls(None, must_work=False)
 
     def take(self) -> int:
         """The next epoch, noted before anybody hears of it.
@@ -49,18 +55,29 @@ class Reign:
         epoch = self._read() + 1
         if epoch > EPOCH_MAX:
             raise StoreError(f"no epoch is left above {epoch - 1} ({self.path}, flag --state_file)")
-        self.note(epoch)
+        if self.path is None:
+            return epoch
+        try:
+            _write_durably(self.path, epoch)
+            self._noted = epoch
+        except OSError as error:
+            self._failed("written", error)
         return epoch
 
     def note(self, epoch: int) -> None:
-        """Keeps an epoch that the master took meanwhile because a node knew a later reign."""
+        """Keeps an epoch that the master took meanwhile because a node knew a later reign.
+
+        A running master goes on without the file: what fails is logged, and tried again at the next call.
+        """
         if self.path is None or epoch <= self._noted:
             return
-        self._noted = epoch
         try:
-            _write_durably(self.path, json.dumps({"epoch": epoch}) + "\n")
+            _write_durably(self.path, epoch)
+            self._noted = epoch
         except OSError as error:
-            self._failed("written", error)
+            log.warning(
+                "the file %s (flag --state_file) cannot be written: %s; %s", self.path, error, WITHOUT
+            )
 
     def _read(self) -> int:
         if self.path is None:
@@ -81,7 +98,7 @@ class Reign:
         text = f"the file {self.path} (flag --state_file) cannot be {what}: {error}"
         if self._must_work:
             raise StoreError(text) from error
-        log.warning("%s; after a restart nodes will follow this master only after client_ttl", text)
+        log.warning("%s; %s", text, WITHOUT)
         self.path = None
 
 
@@ -94,11 +111,11 @@ def _state_directory() -> Path:
     return Path("~/.local/state/mooncake_store").expanduser()
 
 
-def _write_durably(path: Path, text: str) -> None:
+def _write_durably(path: Path, epoch: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside = path.with_name(f"{path.name}.new")  # one name: a kill in between leaves one file, not many
     with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
+        file.write(json.dumps({"epoch": epoch}) + "\n")
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)

@@ -85,3 +85,40 @@ def test_a_daemon_reigns_in_the_epoch_of_its_file(home: Path) -> None:
             assert daemon.http_port
         assert json.loads(file.read_text()) == {"epoch": epoch}
     assert stat.S_ISREG(file.stat().st_mode)
+
+
+def test_a_user_without_a_home_is_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def homeless(self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert Reign.of(config("--port=1234")).take() == 1
+    [record] = caplog.records
+    assert "--state_file=auto" in record.getMessage()
+
+
+def test_a_running_master_outlives_a_full_disk_and_notes_its_epoch_once_there_is_room(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = home / "reign.json"
+    reign = Reign(file, must_work=True)
+    reign.take()
+    beside = home / "reign.json.new"
+    beside.symlink_to("/dev/full")
+    reign.note(7)
+    [record] = caplog.records
+    assert "--state_file" in record.getMessage()
+    assert "No space left" in record.getMessage()
+    assert json.loads(file.read_text()) == {"epoch": 1}
+    beside.unlink()
+    reign.note(7)
+    assert json.loads(file.read_text()) == {"epoch": 7}
+
+
+def test_a_full_disk_at_the_start_is_an_error_where_the_file_was_asked_for(home: Path) -> None:
+    (home / "reign.json.new").symlink_to("/dev/full")
+    with pytest.raises(StoreError, match=r"--state_file\) cannot be written: .*No space left"):
+        Reign(home / "reign.json", must_work=True).take()
