@@ -38,8 +38,10 @@ inline constexpr std::uint64_t kRebuildTtls = 2;
 // is taken in: caches may be lost, removes may not.
 inline constexpr std::size_t kDeadKeysMax = 1 << 18;
 
-// Of a key that was never stored, `why` asks so many other tenants.
+// Of a key that was never stored, `why` asks so many other tenants, where it is asked about so few keys: what
+// one step costs under the lock must not grow with their product.
 inline constexpr std::size_t kTenantsAsked = 64;
+inline constexpr std::size_t kKeysAskedOfTenants = 16;
 
 // One replica wherever it is, with what it costs there.
 struct ReplicaPosition {

@@ -65,7 +65,8 @@ wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Ef
     if (command.verb == wire::Verb::kWhy) {
         const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;
         wire::WhyRecord record = explain(status, key, tenant);
-        if (record.reason == wire::Absence::kNeverStored && is_another_tenants(key, tenant)) {
+        if (record.reason == wire::Absence::kNeverStored && command.key_count() <= kKeysAskedOfTenants &&
+            is_another_tenants(key, tenant)) {
             record.reason = wire::Absence::kOtherTenant;
         }
         command.whys.push_back(record);
@@ -157,14 +158,11 @@ wire::WhyRecord Machine::explain(wire::Status status, std::string_view key, std:
 }
 
 bool Machine::is_another_tenants(std::string_view key, std::uint32_t tenant) const {
-    const auto tenants = tenants_.all();
-    return std::any_of(tenants.begin(),
-                       tenants.begin() + static_cast<std::ptrdiff_t>(std::min(tenants.size(), kTenantsAsked)),
-                       [&](std::uint32_t other) {
-                           const Ref ref =
-                               other == tenant ? 0 : table_.find(table_.hash(other, key), other, key);
-                           return ref != 0 && is_listed(table_.object(ref));
-                       });
+    for (const auto other : tenants_.some(kTenantsAsked)) {
+        const Ref ref = other == tenant ? 0 : table_.find(table_.hash(other, key), other, key);
+        if (ref != 0 && is_listed(table_.object(ref))) return true;
+    }
+    return false;
 }
 
 }  // namespace mooncake::metadata

@@ -30,9 +30,12 @@ void Tenants::release(std::uint32_t tenant) {
     free_.push_back(tenant);
 }
 
-std::vector<std::uint32_t> Tenants::all() const {
+std::vector<std::uint32_t> Tenants::some(std::size_t count_max) const {
     std::vector<std::uint32_t> tenants;
-    for (const auto& [name, tenant] : by_name_) tenants.push_back(tenant);
+    for (const auto& [name, tenant] : by_name_) {
+        if (tenants.size() == count_max) break;
+        tenants.push_back(tenant);
+    }
     return tenants;
 }
 

@@ -25,7 +25,8 @@ class Tenants {
     void acquire(std::uint32_t tenant) { ++slots_[tenant].uses; }
     void release(std::uint32_t tenant);
     const std::string& name(std::uint32_t tenant) const { return slots_[tenant].name; }
-    std::vector<std::uint32_t> all() const;
+    std::vector<std::uint32_t> all() const { return some(count()); }
+    std::vector<std::uint32_t> some(std::size_t count_max) const;
     std::size_t count() const { return by_name_.size(); }
     std::uint64_t uses(std::uint32_t tenant) const { return slots_[tenant].uses; }
 

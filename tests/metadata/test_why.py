@@ -92,6 +92,7 @@ def test_another_tenants_key_is_named_as_such_and_never_counted_as_present(pool:
     theirs = pool.open(tenant="theirs")
     assert pool.put(theirs, b"k") == [OK]
     assert why(pool, node, b"k") == [(NOT_FOUND, OTHER_TENANT, 0)]
+    assert why(pool, node, *[b"k"] * 17)[0] == (NOT_FOUND, NEVER_STORED, 0)  # too many to ask every tenant
 
 
 def test_asking_why_keeps_nothing(make: Make) -> None:
