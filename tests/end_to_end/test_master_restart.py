@@ -5,8 +5,10 @@ Real processes, because they are killed.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -61,3 +63,86 @@ def test_every_value_is_readable_after_a_master_was_killed(state_file: bool, tmp
                     third.wait_for(processes.MASTER_READY)
                     wait_until_readable(store, [*KEYS[:2], *KEYS[3:]])
                     assert store.get(KEYS[2]) is None
+
+
+class Storm:
+    """Threads that put, remove and read values of their own until they are told to end."""
+
+    def __init__(self, address: str, threads: int) -> None:
+        self._address = address
+        self._over = threading.Event()
+        self._changed = threading.Condition()
+        self.stored: set[str] = set()
+        self.removed: set[str] = set()
+        self.wrong: list[str] = []
+        self._threads = [threading.Thread(target=self._work, args=(who,)) for who in range(threads)]
+
+    @staticmethod
+    def value(key: str) -> bytes:
+        chance = random.Random(key)
+        return chance.randbytes(chance.randrange(1, 30_000))
+
+    def wait_for_more(self, puts: int) -> None:
+        """Until so many more puts were acknowledged."""
+        with self._changed:
+            wanted = len(self.stored) + puts
+            assert self._changed.wait_for(lambda: len(self.stored) >= wanted, processes.HANG_S)
+
+    def _work(self, who: int) -> None:
+        with Store(self._address) as store:
+            number = 0
+            while not self._over.is_set():
+                key, earlier, doomed = f"{who}/{number}", f"{who}/{number // 2}", f"{who}/{number - 5}"
+                number += 1
+                try:
+                    store.put(key, self.value(key))
+                    with self._changed:
+                        self.stored.add(key)
+                        self._changed.notify_all()
+                    was_removed = earlier in self.removed
+                    read = store.get(earlier)
+                    if read is not None and (was_removed or read != self.value(earlier)):
+                        self.wrong.append(earlier)
+                    if number % 10 == 9:
+                        with self._changed:
+                            self.stored.discard(doomed)
+                        store.remove(doomed)
+                        self.removed.add(doomed)
+                except StoreError:
+                    continue  # no master for longer than the call's deadline
+
+    def __enter__(self) -> Storm:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(processes.HANG_S)
+
+
+@pytest.mark.slow
+def test_masters_killed_amid_calls_lose_no_acknowledged_put_and_undo_no_remove(tmp_path: Path) -> None:
+    port = processes.free_port()
+    flags = [f"--state_file={tmp_path / 'reign.json'}"]
+    with contextlib.ExitStack() as running:
+        master = running.enter_context(processes.master(port, *flags))
+        address = processes.address_of(master)
+        for _ in range(2):
+            node = running.enter_context(processes.node(address, "--global_segment_size=512mb"))
+            node.wait_for(processes.NODE_READY)
+        with Storm(address, threads=3) as storm:
+            for _ in range(3):
+                storm.wait_for_more(300)
+                master.end(signal.SIGKILL)
+                master = running.enter_context(processes.master(port, *flags))
+                master.wait_for(processes.MASTER_READY)
+        assert storm.wrong == []
+        with Store(address) as store:
+            kept = sorted(storm.stored)
+            deadline = time.monotonic() + processes.HANG_S
+            while None in (found := store.get_many(kept)) and time.monotonic() < deadline:
+                continue
+            assert found == [storm.value(key) for key in kept]
+            assert store.get_many(sorted(storm.removed)) == [None] * len(storm.removed)
