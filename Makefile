@@ -25,7 +25,7 @@ help:
 	@echo "make mutants   plant bugs in a copy of the tree, one at a time, and show which test sees each (ONLY=name)"
 	@echo "make bench     this store beside its peers and the raw limits (ROUNDS=, ONLY=, PLACEMENT=, SCALE=, CONTENDERS=)"
 	@echo "make bench-peers  set up the peers that make bench measures, in environments of their own (PEERS=)"
-	@echo "make fuzz      hostile bytes for parsers, master, node and client (FUZZ_SECONDS=30 each, ONLY=master_fuzz, MINIMIZE=1)"
+	@echo "make fuzz      hostile bytes for parsers, master, node and client (FUZZ_SECONDS=30 each, SEED=, ONLY=master_fuzz, MINIMIZE=1)"
 	@echo "make wheels    a manylinux_2_28 wheel for this CPython and the source distribution, into dist/"
 	@echo "make clean     remove .venv and build/"
 
@@ -92,7 +92,7 @@ bench-peers:
 
 FUZZ_SECONDS ?= 30
 fuzz: build
-	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS) $(if $(ONLY),--only $(ONLY)) $(if $(MINIMIZE),--minimize)
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(MINIMIZE),--minimize)
 
 check: build
 	$(BIN)/ruff check .

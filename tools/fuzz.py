@@ -1,6 +1,6 @@
 """Builds the fuzz targets with libFuzzer and runs each for a while; `make fuzz` calls it.
 
-    python tools/fuzz.py [--seconds 30] [--only master_fuzz] [--minimize]
+    python tools/fuzz.py [--seconds 30] [--seed 1] [--only master_fuzz] [--minimize]
     python tools/fuzz.py --clang     # the compiler it would use; fails where there is none
 
 A target starts from tests/fuzz/corpus/TARGET and keeps what it finds in build/fuzz/corpus/TARGET. An input
@@ -56,14 +56,14 @@ def build(clang: str, targets: list[str]) -> None:
     subprocess.run([bin_folder / "cmake", "--build", BUILD, "--target", *both], check=True)
 
 
-def run(target: str, seconds: int) -> bool:
+def run(target: str, seconds: int, seed: int) -> bool:
     """Fuzzes one target and prints a line about it; False when it died."""
     found = BUILD / "corpus" / target
     crashes = BUILD / "crashes"
     for folder in (found, crashes, CORPUS / target):
         folder.mkdir(parents=True, exist_ok=True)
     subprocess.run([BUILD / "native_tests" / f"{target}_replay", f"--write-seeds={found}"], check=True)
-    command: list[str | Path] = [BUILD / target, *LIMITS, f"-max_total_time={seconds}"]
+    command: list[str | Path] = [BUILD / target, *LIMITS, f"-max_total_time={seconds}", f"-seed={seed}"]
     command += [f"-artifact_prefix={crashes}/{target}-", "-print_final_stats=1", found, CORPUS / target]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     progress = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", done.stderr)
@@ -109,6 +109,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=int, default=30, help="for each target")
+    parser.add_argument("--seed", type=int, default=0, help="of its mutations; 0 = another one each time")
     parser.add_argument("--only", default="", help="the one target to run")
     parser.add_argument("--minimize", action="store_true", help="rewrite tests/fuzz/corpus afterwards")
     parser.add_argument("--clang", action="store_true", help="only print the compiler it would use")
@@ -126,7 +127,7 @@ def main() -> int:
         print(clang)
         return 0
     build(clang, targets)
-    died = [target for target in targets if not run(target, options.seconds)]
+    died = [target for target in targets if not run(target, options.seconds, options.seed)]
     if options.minimize and not died:
         for target in targets:
             minimize(target)

@@ -18,13 +18,13 @@ class FlatMap {
     std::size_t bytes() const { return slots_.capacity() * sizeof(Slot); }
 
     Value* find(std::uint64_t id) {
-        if (slots_.empty()) return nullptr;
+        if (slots_.empty() || id == 0) return nullptr;  // 0 would meet an empty slot and seem found
         const std::size_t position = locate(id);
         return slots_[position].id == id ? &slots_[position].value : nullptr;
     }
     const Value* find(std::uint64_t id) const { return const_cast<FlatMap*>(this)->find(id); }
 
-    // The id must be new.
+    // The id must be new, and not 0.
     void insert(std::uint64_t id, Value value) {
         if ((size_ + 1) * 4 > slots_.size() * 3) grow();
         slots_[locate(id)] = {id, std::move(value)};
@@ -32,7 +32,7 @@ class FlatMap {
     }
 
     bool erase(std::uint64_t id) {
-        if (slots_.empty()) return false;
+        if (slots_.empty() || id == 0) return false;
         std::size_t hole = locate(id);
         if (slots_[hole].id != id) return false;
         // Later entries of the run move up, so that no probe ever meets a gap.

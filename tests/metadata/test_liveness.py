@@ -138,6 +138,13 @@ def test_only_the_owner_unmounts(pool: Harness) -> None:
     assert pool.unmount(node, segment, segment) == [OK, SEGMENT_NOT_FOUND]
 
 
+def test_the_segment_0_is_none(pool: Harness) -> None:
+    """0 marks an empty slot of the tables; asked for, it must not be met."""
+    node = pool.open()
+    pool.mount(node, "a", 1_024)
+    assert pool.unmount(node, 0) == [SEGMENT_NOT_FOUND]
+
+
 def test_values_of_an_expelled_segment_vanish_at_once_and_others_stay(pool: Harness) -> None:
     node = pool.open()
     a = pool.mount(node, "a", 1_024)
