@@ -27,7 +27,7 @@ void Audit::after_step(const Host* host) {
         check_node(process);
         check_charges(false);
     }
-    if (host != &cluster_.master_host()) return;
+    if (host != &cluster_.master_host() || !cluster_.has_master()) return;
     cluster_.master().check_invariants();
     check_charges(false);
 }
@@ -54,6 +54,8 @@ void Audit::check_node(NodeProcess& process) {
 // A session of our own at the master, as the gRPC door's clients have one.
 bool Audit::keep_session() {
     const Ms now_ms = World::current()->now_ms();
+    if (reign_ != cluster_.reigns()) session_ = 0;
+    reign_ = cluster_.reigns();
     if (session_ != 0 && now_ms < heartbeat_ms_ + kHeartbeatMs) return true;
     heartbeat_ms_ = now_ms;
     wire::Buffer body;
@@ -81,7 +83,9 @@ bool Audit::keep_session() {
 
 // A range in use is charged until the master has heard that it is free.
 void Audit::check_charges(bool exactly) {
-    if (!keep_session()) return;
+    if (!cluster_.has_master() || cluster_.master_host().is_stopped || !keep_session()) return;
+    // A restarted master charges what its nodes have told it.
+    if (!exactly && cluster_.reigns() > 1) return;
     wire::Buffer body;
     wire::Writer writer(body);
     wire::encode_segment_ids({session_, 0, 0, 0}, {}, writer);
@@ -123,6 +127,10 @@ std::uint64_t Audit::master_count(const std::string& name) {
 
 Losses Audit::losses() {
     Losses losses;
+    // Without a master nobody counts: as if the next one reigned already.
+    losses.reigns = cluster_.reigns() + (cluster_.has_master() ? 0 : 1);
+    losses.stops = cluster_.master_host().stops;
+    if (!cluster_.has_master()) return losses;
     for (const auto& [name, value] : cluster_.master().stats()) {
         if (name == "evicted_keys_total") losses.evicted = value;
         if (name == "lost_keys_total") losses.lost = value;

@@ -33,6 +33,7 @@ class Audit {
     std::uint64_t fences_ = 0;
     mooncake::wire::SessionId session_ = 0;
     Ms heartbeat_ms_ = 0;
+    std::uint64_t reign_ = 0;
 };
 
 }  // namespace simulation

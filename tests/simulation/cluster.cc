@@ -1,5 +1,7 @@
 #include "cluster.h"
 
+#include <algorithm>
+
 #include "net/endpoint.h"
 
 namespace simulation {
@@ -26,14 +28,39 @@ Cluster::Cluster(World& world, Kernel& kernel, const Plan& plan)
 
 void Cluster::start() {
     world_.spawn(*master_host_, "start", [this] {
-        auto options = plan_.master;
-        options.lane_host = ip(*master_host_);
-        options.lane_port = kLanePort;
-        options.software = "simulation";
-        master_ = std::make_unique<mooncake::master::Master>(options);
-        master_->start();
+        start_master();
         for (std::size_t i = 0; i < nodes_.size(); ++i) start_node(i);
         for (std::size_t i = 0; i < clients_.size(); ++i) start_client(i);
+    });
+}
+
+// From a fiber of its host.
+void Cluster::start_master() {
+    auto options = plan_.master;
+    options.lane_host = ip(*master_host_);
+    options.lane_port = kLanePort;
+    options.software = "simulation";
+    options.epoch = ++reigns_;  // as the daemon's state file gives it
+    master_ = std::make_unique<mooncake::master::Master>(options);
+    master_->start();
+    master_is_running_ = true;
+}
+
+void Cluster::crash_master(bool is_told, Ms down_ms) {
+    master_ends();
+    master_is_running_ = false;
+    master_host_->is_down = true;
+    master_host_->is_silent = !is_told;
+    world_.go_on(*master_host_);
+    kernel_.sever(*master_host_, is_told);
+    const Ms up_ms = world_.now_ms() + down_ms;
+    world_.spawn(*master_host_, "crash", [this, up_ms] {
+        master_->stop();
+        master_.reset();
+        if (world_.now_ms() < up_ms) world_.wait(up_ms);
+        master_host_->is_down = false;
+        kernel_.revive(*master_host_);
+        start_master();
     });
 }
 
@@ -78,6 +105,7 @@ void Cluster::crash_node(std::size_t index, bool is_told, Ms down_ms) {
     process.is_running = false;
     process.host->is_down = true;
     process.host->is_silent = !is_told;
+    world_.go_on(*process.host);
     kernel_.sever(*process.host, is_told);
     const Ms up_ms = world_.now_ms() + down_ms;
     // What is left of the process ends in good order, but nobody hears or sees it any more.
@@ -88,6 +116,18 @@ void Cluster::crash_node(std::size_t index, bool is_told, Ms down_ms) {
         process.host->is_down = false;
         kernel_.revive(*process.host);
         if (!is_stopping) start_node(index);
+    });
+}
+
+bool Cluster::serves(mooncake::wire::ReplicaId replica) {
+    return std::any_of(nodes_.begin(), nodes_.end(), [&](NodeProcess& process) {
+        if (!process.is_running) return false;
+        return process.node->holdings()->with_directory([&](mooncake::node::Directory& directory) {
+            std::vector<mooncake::wire::InventoryItem> items;
+            mooncake::wire::Buffer headers;
+            mooncake::wire::Writer writer(headers);
+            return directory.describe(replica, items, writer);
+        });
     });
 }
 
@@ -121,6 +161,7 @@ void Cluster::crash_client(std::size_t index, bool is_told, Ms down_ms) {
     ++process.life;
     process.host->is_down = true;
     process.host->is_silent = !is_told;
+    world_.go_on(*process.host);
     kernel_.sever(*process.host, is_told);
     const Ms up_ms = world_.now_ms() + down_ms;
     world_.spawn(*process.host, "crash", [this, index, up_ms, &process] {

@@ -47,6 +47,9 @@ class Cluster {
     Cluster(World& world, Kernel& kernel, const Plan& plan);
 
     void start();
+    void start_master();
+    // Ends the process at once and starts another, of the next reign, after `down_ms`.
+    void crash_master(bool is_told, Ms down_ms);
     void start_node(std::size_t index);
     // Ends the process at once and starts another after `down_ms`. `is_told`: its host's kernel lives.
     void crash_node(std::size_t index, bool is_told, Ms down_ms);
@@ -57,9 +60,15 @@ class Cluster {
 
     mooncake::master::Master& master() { return *master_; }
     Host& master_host() { return *master_host_; }
+    bool has_master() const { return master_is_running_; }
+    std::uint64_t reigns() const { return reigns_; }
     std::uint64_t node_crashes() const { return node_crashes_; }
     std::vector<NodeProcess>& nodes() { return nodes_; }
+    // A node holds this replica and has not been told to end it.
+    bool serves(mooncake::wire::ReplicaId replica);
     std::vector<ClientProcess>& clients() { return clients_; }
+    // Called with what a master that ends has counted.
+    std::function<void()> master_ends;
     // Called on a fiber of the client's host each time that one has connected.
     std::function<void(std::size_t)> client_started;
     // No process starts again by itself any more.
@@ -76,6 +85,8 @@ class Cluster {
     std::vector<NodeProcess> nodes_;
     std::vector<ClientProcess> clients_;
     std::uint64_t node_crashes_ = 0;
+    std::uint64_t reigns_ = 0;
+    bool master_is_running_ = false;
 };
 
 }  // namespace simulation

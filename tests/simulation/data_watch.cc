@@ -10,12 +10,6 @@ namespace simulation {
 
 namespace wire = mooncake::wire;
 
-namespace {
-
-std::string short_id(std::uint64_t id) { return std::to_string(id & wire::kCounterMax); }
-
-}  // namespace
-
 void DataWatch::retired(std::span<const wire::ReplicaId> replicas) {
     retired_.insert(replicas.begin(), replicas.end());
 }
@@ -98,7 +92,7 @@ void DataWatch::asked(const Socket& from, Connection& connection, Direction& dir
         if (retired_.contains(replica)) request.retired_before.insert(replica);
         if (!journal_.keeps_lines()) continue;
         journal_.line(from.host->name + " asks",
-                      std::string(wire::verb_name(header.verb)) + " replica " + short_id(replica) +
+                      std::string(wire::verb_name(header.verb)) + " replica " + id_text(replica) +
                           " [connection " + std::to_string(from.connection) + "]",
                       {keys_[replica]});
     }
@@ -132,11 +126,11 @@ void DataWatch::served(const Socket& from, const Request& request, std::size_t i
     const auto replica = request.replicas[item];
     if (journal_.keeps_lines()) {
         journal_.line(from.host->name + " to connection " + std::to_string(from.connection),
-                      std::string(what) + " replica " + short_id(replica) + "=" + wire::status_name(status),
+                      std::string(what) + " replica " + id_text(replica) + "=" + wire::status_name(status),
                       {keys_[replica]});
     }
     if (!wire::ok(status) || !request.retired_before.contains(replica)) return;
-    violated(from.host->name + " answers OK to a " + what + " of replica " + short_id(replica) +
+    violated(from.host->name + " answers OK to a " + what + " of replica " + id_text(replica) +
              ", which it had confirmed to be retired before that was asked" +
              (keys_[replica].empty() ? "" : "\nkey: " + keys_[replica]));
 }

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +24,10 @@ namespace simulation {
 
 inline constexpr std::uint64_t kNotYet = ~std::uint64_t{0};
 
+// A master that dies forgets what it had ended while a node had not confirmed it; from that node's inventory
+// the next one takes the value for alive. Until such ends outlive the master, those values may come back.
+inline constexpr bool kToleratesUnconfirmedEnds = true;
+
 // The state machine's own counts of why values go.
 struct Losses {
     std::uint64_t evicted = 0;
@@ -29,6 +35,8 @@ struct Losses {
     std::uint64_t expired = 0;   // at their TTL
     std::uint64_t expelled = 0;  // segments
     std::uint64_t fences = 0;    // times a node stopped serving because it heard no master
+    std::uint64_t reigns = 0;    // of masters
+    std::uint64_t stops = 0;     // of the master, whose clock then stood still
     std::uint64_t crashes = 0;   // of nodes, which the master may not have noticed yet
 };
 
@@ -41,7 +49,12 @@ class History {
         bool is_hard_pinned = false;
     };
     // ---- what the frames show
-    void granted(const std::string& key, mooncake::wire::PutId put_id, const Put& put);
+    void granted(const std::string& key, mooncake::wire::PutId put_id, const Put& put,
+                 std::vector<mooncake::wire::ReplicaId> replicas);
+    // Their node has confirmed that nobody is served them any more.
+    void retired(std::span<const mooncake::wire::ReplicaId> replicas);
+    // What nodes still serve of values that had been ended may come back.
+    void master_died(const std::function<bool(mooncake::wire::ReplicaId)>& is_served);
     void commit_sent(mooncake::wire::PutId put_id);
     void commit_answered(mooncake::wire::PutId put_id, bool is_visible);
     void revoke_sent(mooncake::wire::PutId put_id);
@@ -58,16 +71,20 @@ class History {
     std::string miss(const std::string& key, std::uint64_t began);
 
     std::size_t misses_judged() const { return misses_judged_; }  // that nothing excused beforehand
+    std::size_t tolerated_returns() const { return tolerated_returns_; }
 
   private:
     struct Value {
         mooncake::wire::PutId put_id = 0;
         Put put;
+        std::uint64_t granted = kNotYet;
         std::uint64_t sent = kNotYet;       // its commit, first
         std::uint64_t answered = kNotYet;   // its commit, first, whatever the answer
         std::uint64_t committed = kNotYet;  // known to be visible since then at the latest
         Ms committed_ms = kNever;
         bool may_be_revoked = false;
+        std::vector<mooncake::wire::ReplicaId> forgotten;  // whose end their master took to its grave
+        std::vector<mooncake::wire::ReplicaId> replicas;
         Losses losses_before;  // when its commit was sent; crashes: when it was granted
     };
     struct End {
@@ -81,14 +98,20 @@ class History {
         std::vector<End> ends;
     };
     Value* find(mooncake::wire::PutId put_id);
+    // When it may have become visible: a master that rebuilds its index takes what is sealed for committed.
+    std::uint64_t may_be_visible(const Value& value) const;
     // Why it cannot be read by who began then; empty if it can.
     std::string ended(const Key& key, const Value& value, std::uint64_t began, Ms began_ms) const;
+    static bool is_ended(const Value& value, const End& end, std::uint64_t began);
+    bool may_return(const Value& value) const;
     bool is_undisputed(const Key& key, const Value& value) const;
 
     std::function<Losses()> losses_;
     std::map<std::string, Key, std::less<>> keys_;
     std::map<mooncake::wire::PutId, std::pair<std::string, std::size_t>> places_;
+    std::set<mooncake::wire::ReplicaId> retired_;
     std::size_t misses_judged_ = 0;
+    std::size_t tolerated_returns_ = 0;
 };
 
 }  // namespace simulation

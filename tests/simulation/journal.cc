@@ -4,8 +4,14 @@
 
 #include "wire/control.h"
 #include "wire/crc32c.h"
+#include "wire/ids.h"
 
 namespace simulation {
+
+std::string id_text(std::uint64_t id) {
+    return std::to_string(mooncake::wire::epoch_of(id)) + ":" +
+           std::to_string(id & mooncake::wire::kCounterMax);
+}
 
 void Journal::note(std::uint64_t what, std::span<const std::uint8_t> bytes) {
     const auto sum = bytes.empty() ? 0U : mooncake::wire::crc32c(0, bytes.data(), bytes.size());

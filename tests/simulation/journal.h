@@ -13,6 +13,9 @@
 
 namespace simulation {
 
+// An id as stories name it: reign:counter.
+std::string id_text(std::uint64_t id);
+
 class Journal {
   public:
     Journal(const World& world, bool keeps_lines) : world_(world), keeps_lines_(keeps_lines) {}

@@ -13,8 +13,6 @@ using wire::Verb;
 
 namespace {
 
-std::string short_id(std::uint64_t id) { return std::to_string(id & wire::kCounterMax); }
-
 std::vector<std::string> key_names(const wire::KeyList& keys) {
     std::vector<std::string> names;
     for (wire::KeyList::Cursor cursor(keys); !cursor.done();) names.emplace_back(cursor.next());
@@ -73,7 +71,7 @@ void LaneWatch::command(Connection& connection, const Socket& from, const wire::
     auto retire = wire::parse_retire(body);
     if (journal_.keeps_lines()) {
         std::string ids;
-        for (const auto id : retire->replicas) ids += " " + short_id(id);
+        for (const auto id : retire->replicas) ids += " " + id_text(id);
         journal_.line("master to connection " + std::to_string(from.connection), "retire" + ids);
     }
     connection.retires[retire->command_id] = std::move(retire->replicas);
@@ -127,7 +125,7 @@ void LaneWatch::request(const Socket& from, Connection& connection, const wire::
         case Verb::kReport: {
             if (!journal_.keeps_lines()) break;
             const auto report = wire::parse_report(body);
-            for (const auto id : report->freed) told += " freed " + short_id(id);
+            for (const auto id : report->freed) told += " freed " + id_text(id);
             if (!report->freed.empty()) journal_.line(from.host->name, told);
             break;
         }
@@ -139,10 +137,10 @@ void LaneWatch::request(const Socket& from, Connection& connection, const wire::
         const auto prefix = wire::parse_prefix(reader).prefix;
         auto keys = request.keys;
         for (const auto put_id : request.put_ids) {
-            told += " " + short_id(put_id);
+            told += " " + id_text(put_id);
             if (const auto* key = history_.key_of(put_id)) keys.push_back(*key);
         }
-        told += " [" + short_id(prefix.session) + "/" + std::to_string(prefix.sequence) + ", connection " +
+        told += " [" + id_text(prefix.session) + "/" + std::to_string(prefix.sequence) + ", connection " +
                 std::to_string(from.connection) + "]";
         journal_.line(from.host->name + " asks", told, keys);
     }
@@ -168,7 +166,7 @@ void LaneWatch::answer(const Socket& from, Connection& connection, const wire::F
             ++answers[{request.verb, record.status}];
             if (!journal_.keeps_lines()) continue;
             told += " " + request.keys[i] + "=" + wire::status_name(record.status);
-            if (wire::ok(record.status)) told += ":" + short_id(record.put_id);
+            if (wire::ok(record.status)) told += ":" + id_text(record.put_id);
         }
     } else if (request.verb == Verb::kPutEnd || request.verb == Verb::kPutRevoke ||
                request.verb == Verb::kRemove || request.verb == Verb::kExists) {
@@ -188,14 +186,20 @@ void LaneWatch::on_grants(const Request& request, wire::Bytes body, std::string&
     for (std::uint32_t i = 0; i < places->count; ++i) {
         const auto record = places->record(i);
         ++answers[{request.verb, record.status}];
-        if (wire::ok(record.status)) history_.granted(request.keys[i], record.put_id, request.put);
+        std::vector<wire::ReplicaId> replicas;
+        std::string where;
+        for (std::size_t end = place + record.replica_count; place < end; ++place) {
+            const auto at = places->place(place);
+            replicas.push_back(at.replica);
+            if (!journal_.keeps_lines()) continue;
+            where += " (replica " + id_text(at.replica) + " on " + id_text(at.segment) + ")";
+        }
+        if (wire::ok(record.status)) {
+            history_.granted(request.keys[i], record.put_id, request.put, std::move(replicas));
+        }
         if (journal_.keeps_lines()) {
             told += " " + request.keys[i] + "=" + wire::status_name(record.status);
-            if (wire::ok(record.status)) told += ":" + short_id(record.put_id);
-            for (std::size_t end = place + record.replica_count; place < end; ++place) {
-                const auto at = places->place(place);
-                told += " (replica " + short_id(at.replica) + " on " + short_id(at.segment) + ")";
-            }
+            if (wire::ok(record.status)) told += ":" + id_text(record.put_id) + where;
         }
     }
 }
@@ -212,7 +216,7 @@ void LaneWatch::on_statuses(const Request& request, wire::Bytes body, std::strin
         }
         if (!journal_.keeps_lines()) continue;
         const auto name = request.put_ids.empty() ? (request.keys.empty() ? "" : request.keys[i])
-                                                  : short_id(request.put_ids[i]);
+                                                  : id_text(request.put_ids[i]);
         told += " " + name + "=" + wire::status_name(status);
     }
 }

@@ -1,14 +1,46 @@
 #include "plan.h"
 
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+
 namespace simulation {
 
 namespace {
 
-constexpr std::uint64_t kCalmIn10000 = 1'200;
+// As often as they are named.
+constexpr std::array kMixes{Mix::kCalm,    Mix::kNetwork, Mix::kNetwork, Mix::kCrashes, Mix::kCrashes,
+                            Mix::kMasters, Mix::kPauses,  Mix::kCuts,    Mix::kStorm,   Mix::kStorm};
 constexpr std::uint64_t kFaultInUseIn10000 = 6'000;
 
 std::uint64_t rate(Random& random, std::uint64_t rate_max) {
     return random.chance(kFaultInUseIn10000) ? random.between(1, rate_max) : 0;
+}
+
+void draw_faults(Random& random, Plan& plan) {
+    const auto has = [&](std::initializer_list<Mix> mixes) {
+        return plan.mix == Mix::kStorm || std::find(mixes.begin(), mixes.end(), plan.mix) != mixes.end();
+    };
+    if (has({Mix::kNetwork, Mix::kCrashes, Mix::kMasters, Mix::kPauses, Mix::kCuts})) {
+        plan.resets = rate(random, 150);
+        plan.delays = rate(random, 400);
+        plan.repeats = rate(random, 1'000);
+    }
+    if (has({Mix::kNetwork, Mix::kCrashes})) {
+        plan.node_silences = rate(random, 700);
+        plan.slow_nodes = rate(random, 700);
+    }
+    if (has({Mix::kCrashes, Mix::kMasters})) {
+        plan.client_crashes = rate(random, 700);
+        plan.node_crashes = rate(random, plan.mix == Mix::kMasters ? 200 : 700);
+        plan.master_crashes = rate(random, plan.mix == Mix::kMasters ? 900 : 300);
+    }
+    if (has({Mix::kPauses, Mix::kMasters})) {
+        plan.client_pauses = rate(random, 600);
+        plan.node_pauses = rate(random, 600);
+        plan.master_pauses = rate(random, 400);
+    }
+    if (has({Mix::kCuts, Mix::kMasters})) plan.partitions = rate(random, 900);
 }
 
 }  // namespace
@@ -77,14 +109,8 @@ Plan draw_plan(Random& random) {
 
     plan.latency_max_ms = random.between(0, 3);
     plan.bytes_a_ms = reads_last ? random.between(100, 500) : random.between(1, 50) * 1'000;
-    if (random.chance(kCalmIn10000)) return plan;
-    plan.resets = rate(random, 150);
-    plan.delays = rate(random, 400);
-    plan.repeats = rate(random, 1'000);
-    plan.client_crashes = rate(random, 700);
-    plan.node_crashes = rate(random, 700);
-    plan.node_silences = rate(random, 700);
-    plan.slow_nodes = rate(random, 700);
+    plan.mix = random.pick(kMixes);
+    draw_faults(random, plan);
     return plan;
 }
 

@@ -2,6 +2,7 @@
 // and how often. Small numbers on purpose: room is always short and every deadline comes within seconds.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,7 +13,22 @@
 
 namespace simulation {
 
+// What befalls a seed.
+enum class Mix : std::uint8_t {
+    kCalm,     // nothing
+    kNetwork,  // bytes are lost, late, repeated; nodes are slow or not heard
+    kCrashes,  // and processes of all kinds die and start again
+    kMasters,  // the master above all
+    kPauses,   // processes stop for a while
+    kCuts,     // hosts do not reach each other
+    kStorm,    // all of it
+    kCount
+};
+inline constexpr std::array<const char*, static_cast<std::size_t>(Mix::kCount)> kMixNames{
+    "calm", "network", "crashes", "masters", "pauses", "cuts", "storm"};
+
 struct Plan {
+    Mix mix = Mix::kCalm;
     std::size_t nodes = 3;
     std::size_t clients = 3;
     std::size_t callers = 3;  // threads of each client that call it
@@ -36,14 +52,16 @@ struct Plan {
     std::uint64_t repeats = 0;
     std::uint64_t client_crashes = 0;
     std::uint64_t node_crashes = 0;
+    std::uint64_t master_crashes = 0;
     std::uint64_t node_silences = 0;
     std::uint64_t slow_nodes = 0;
+    std::uint64_t client_pauses = 0;
+    std::uint64_t node_pauses = 0;
+    std::uint64_t master_pauses = 0;
+    std::uint64_t partitions = 0;
 
     // What a delay or a rest should end on, or beside.
     std::vector<Ms> deadlines() const;
-    bool is_calm() const {
-        return resets + delays + repeats + client_crashes + node_crashes + node_silences + slow_nodes == 0;
-    }
 };
 
 Plan draw_plan(Random& random);

@@ -45,9 +45,14 @@ class Run {
           workload_(world_, cluster_, plan_, history_, journal_, totals.calls, calls_max),
           ghost_(world_.add_host("ghost")) {
         audit_ = std::make_unique<Audit>(cluster_);
+        cluster_.master_ends = [this] {
+            for (const auto& [name, value] : cluster_.master().stats()) totals_.master[name] += value;
+            history_.master_died([this](wire::ReplicaId replica) { return cluster_.serves(replica); });
+        };
         cluster_.client_started = [this](std::size_t client) { workload_.start_callers(client); };
         watch_.on_retired = [this](std::span<const wire::ReplicaId> replicas) {
             data_watch_.retired(replicas);
+            history_.retired(replicas);
         };
         watch_.on_request([this](const Socket& from, const wire::Buffer& hello, const wire::Buffer& frame) {
             maybe_repeat(from, hello, frame);
@@ -63,6 +68,11 @@ class Run {
     void let_pass(Ms delay_ms);
     void on_fiber(Host& host, const std::function<void()>& body, const char* what, Ms limit_ms);
     void misfortune();
+    void misfortune_of_node(std::size_t index);
+    Ms a_while();
+    void strike(Fault fault, const std::string& what);
+    void pause(Fault fault, Host& host);
+    void cut();
     void heal();
     void maybe_repeat(const Socket& from, const wire::Buffer& hello, const wire::Buffer& frame);
     static void ask_again(const Address& lane, const wire::Buffer& hello, const wire::Buffer& frame);
@@ -73,7 +83,9 @@ class Run {
     World world_;
     FaultCounts faults_;
     bool faults_are_on_ = false;
+    Partitions::Cuts cuts_;
     const Plan plan_;
+    const std::vector<Ms> deadlines_ = plan_.deadlines();
     Journal journal_;
     History history_;
     LaneWatch watch_;
@@ -92,6 +104,7 @@ std::unique_ptr<Weather> Run::weather() {
     std::unique_ptr<Weather> weather =
         std::make_unique<FairWeather>(random, plan_.latency_max_ms, plan_.bytes_a_ms);
     weather = std::make_unique<IllHosts>(std::move(weather));
+    weather = std::make_unique<Partitions>(std::move(weather), cuts_);
     weather = std::make_unique<Delays>(std::move(weather), random, plan_.delays, plan_.deadlines(),
                                        faults_are_on_, faults_);
     return std::make_unique<Resets>(std::move(weather), random, plan_.resets, faults_are_on_, faults_);
@@ -145,7 +158,8 @@ std::uint64_t Run::go() {
     run_until(
         [&] {
             const auto runs = [](const auto& process) { return process.is_running; };
-            return std::all_of(cluster_.nodes().begin(), cluster_.nodes().end(), runs) &&
+            return cluster_.has_master() &&
+                   std::all_of(cluster_.nodes().begin(), cluster_.nodes().end(), runs) &&
                    std::all_of(cluster_.clients().begin(), cluster_.clients().end(), runs);
         },
         "the processes to be back", kSettleMs);
@@ -186,40 +200,84 @@ void Run::misfortune() {
     if (!faults_are_on_) return;
     world_.at(world_.now_ms() + kFaultPeriodMs, [this] { misfortune(); });
     Random& random = world_.random();
-    const auto deadlines = plan_.deadlines();
-    const auto a_while = [&] {
-        return random.chance(5'000) ? random.pick(deadlines) + random.below(3) - 1 : random.between(1, 3'000);
-    };
     const std::size_t client = random.below(plan_.clients);
+    Host& client_host = *cluster_.clients()[client].host;
     if (random.chance(plan_.client_crashes) && cluster_.clients()[client].is_running) {
-        ++faults_[Fault::kClientCrash];
-        journal_.line("fault", cluster_.clients()[client].host->name + " crashes");
+        strike(Fault::kClientCrash, client_host.name + " crashes");
         cluster_.crash_client(client, random.chance(5'000), a_while());
+    } else if (random.chance(plan_.client_pauses)) {
+        pause(Fault::kClientPause, client_host);
     }
-    const std::size_t index = random.below(plan_.nodes);
+    if (random.chance(plan_.master_crashes) && cluster_.has_master()) {
+        strike(Fault::kMasterCrash, "the master crashes");
+        cluster_.crash_master(random.chance(5'000), a_while());
+    } else if (random.chance(plan_.master_pauses) && cluster_.has_master()) {
+        pause(Fault::kMasterPause, cluster_.master_host());
+    }
+    if (random.chance(plan_.partitions)) cut();
+    misfortune_of_node(random.below(plan_.nodes));
+}
+
+Ms Run::a_while() {
+    Random& random = world_.random();
+    return random.chance(5'000) ? random.pick(deadlines_) + random.below(3) - 1 : random.between(1, 3'000);
+}
+
+void Run::strike(Fault fault, const std::string& what) {
+    ++faults_[fault];
+    journal_.line("fault", what);
+}
+
+void Run::pause(Fault fault, Host& host) {
+    if (host.is_stopped || host.is_down) return;
+    const Ms until_ms = world_.now_ms() + a_while();
+    strike(fault, host.name + " stops until " + std::to_string(until_ms) + " ms");
+    world_.stop(host, until_ms);
+}
+
+// Two processes, any, in one direction or both.
+void Run::cut() {
+    Random& random = world_.random();
+    auto& hosts = world_.hosts();
+    Host& from = hosts[random.below(hosts.size())];
+    Host& to = hosts[random.below(hosts.size())];
+    if (&from == &to || &from == &ghost_ || &to == &ghost_) return;
+    const Ms until_ms = world_.now_ms() + a_while();
+    const bool is_one_way = random.chance(4'000);
+    strike(is_one_way ? Fault::kOneWayPartition : Fault::kPartition,
+           "what " + from.name + " sends to " + to.name + (is_one_way ? "" : ", and back,") +
+               " waits until " + std::to_string(until_ms) + " ms");
+    cuts_[{&from, &to}] = until_ms;
+    if (!is_one_way) cuts_[{&to, &from}] = until_ms;
+}
+
+void Run::misfortune_of_node(std::size_t index) {
+    Random& random = world_.random();
     NodeProcess& node = cluster_.nodes()[index];
+    Host& host = *node.host;
     if (!node.is_running) return;
     if (random.chance(plan_.node_crashes)) {
-        ++faults_[Fault::kNodeCrash];
-        journal_.line("fault", node.host->name + " crashes");
+        strike(Fault::kNodeCrash, host.name + " crashes");
         cluster_.crash_node(index, random.chance(5'000), a_while());
+    } else if (random.chance(plan_.node_pauses)) {
+        pause(Fault::kNodePause, host);
     } else if (random.chance(plan_.node_silences)) {
-        ++faults_[Fault::kNodeSilence];
-        node.host->muted_until = world_.now_ms() + a_while();
-        journal_.line("fault",
-                      node.host->name + " is silent until " + std::to_string(node.host->muted_until) + " ms");
+        host.muted_until = world_.now_ms() + a_while();
+        strike(Fault::kNodeSilence,
+               host.name + " is silent until " + std::to_string(host.muted_until) + " ms");
     } else if (random.chance(plan_.slow_nodes)) {
-        ++faults_[Fault::kSlowNode];
-        node.host->slowness = static_cast<std::uint32_t>(random.between(5, 60));
-        journal_.line("fault", node.host->name + " is slow by " + std::to_string(node.host->slowness));
-        world_.at(world_.now_ms() + a_while(), [&node] { node.host->slowness = 1; });
+        host.slowness = static_cast<std::uint32_t>(random.between(5, 60));
+        strike(Fault::kSlowNode, host.name + " is slow by " + std::to_string(host.slowness));
+        world_.at(world_.now_ms() + a_while(), [&host] { host.slowness = 1; });
     }
 }
 
 void Run::heal() {
     faults_are_on_ = false;
     workload_.is_stopped = true;
+    for (auto& [hosts, until_ms] : cuts_) until_ms = 0;
     for (Host& host : world_.hosts()) {
+        world_.go_on(host);
         host.muted_until = std::min(host.muted_until, world_.now_ms());
         host.slowness = 1;
     }
@@ -268,8 +326,10 @@ void Run::add_totals() {
     totals_.steps += world_.step();
     totals_.world_ms += world_.now_ms();
     totals_.misses_judged += history_.misses_judged();
+    totals_.tolerated_returns += history_.tolerated_returns();
+    ++totals_.mixes[static_cast<std::size_t>(plan_.mix)];
     for (std::size_t i = 0; i < faults_.of.size(); ++i) totals_.faults.of[i] += faults_.of[i];
-    for (const auto& [name, value] : cluster_.master().stats()) totals_.master[name] += value;
+    cluster_.master_ends();
     for (const auto& process : cluster_.nodes()) {
         const auto counts = process.node->status().counts;
         totals_.nodes["drains"] += process.drains;

@@ -1,10 +1,12 @@
 // One seed: a world, a cluster in it, what befalls it and what must hold all the while and at the end.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 
+#include "plan.h"
 #include "weather.h"
 #include "workload.h"
 
@@ -15,6 +17,8 @@ struct Totals {
     std::uint64_t steps = 0;
     std::uint64_t world_ms = 0;
     std::uint64_t misses_judged = 0;
+    std::uint64_t tolerated_returns = 0;                  // see kToleratesUnconfirmedEnds
+    std::array<std::uint64_t, kMixNames.size()> mixes{};  // seeds of each
     FaultCounts faults;
     CallCounts calls;
     std::map<std::string, std::uint64_t> master;  // its counters, by name

@@ -116,6 +116,10 @@ void print_summary(const simulation::Totals& totals) {
         faults[simulation::kFaultNames[i]] = totals.faults.of[i];
     }
     print("faults", faults);
+    std::map<std::string, std::uint64_t> mixes;
+    for (std::size_t i = 0; i < totals.mixes.size(); ++i) mixes[simulation::kMixNames[i]] = totals.mixes[i];
+    mixes["tolerated_returns"] = totals.tolerated_returns;
+    print("seeds", mixes);
     std::map<std::string, std::uint64_t> master;
     for (const auto& [name, count] : totals.master) {
         if (name.ends_with("_total")) master[name.substr(0, name.size() - 6)] = count;

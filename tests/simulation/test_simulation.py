@@ -47,8 +47,10 @@ def standard(native_tests: Path) -> Counts:
         ),
         (
             "faults",
-            "resets delays repeats reorders client_crashes node_crashes node_silences slow_nodes refused",
+            "resets delays repeats reorders client_crashes node_crashes master_crashes node_silences "
+            "slow_nodes client_pauses node_pauses master_pauses partitions one_way_partitions refused",
         ),
+        ("seeds", "calm network crashes masters pauses cuts storm"),
         (
             "answers",
             "get.OK get.OBJECT_NOT_FOUND get.BUFFER_OVERFLOW get.REPLICA_IS_NOT_READY open.OK put.OK "
@@ -65,7 +67,7 @@ def standard(native_tests: Path) -> Counts:
             "evicted_keys evicted_leased_keys evicted_soft_pinned_keys parked_calls waits_for_space "
             "space_wait_timeouts confirm_wait_timeouts replayed_requests repeats_attached discarded_puts "
             "orphaned_puts reaped_puts superseded_keys expired_keys lost_keys sessions_expired "
-            "segments_expelled partial_allocations",
+            "segments_expelled partial_allocations adopted_replicas",
         ),
         (
             "nodes",

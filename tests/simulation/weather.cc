@@ -36,6 +36,14 @@ Fate Delays::passage(const Passage& passage) {
     return fate;
 }
 
+Fate Partitions::passage(const Passage& passage) {
+    Fate fate = inside_->passage(passage);
+    const auto cut = cuts_.find({passage.from, passage.to});
+    const Ms now_ms = World::current()->now_ms();
+    if (cut != cuts_.end() && cut->second > now_ms) fate.delay_ms += cut->second - now_ms;
+    return fate;
+}
+
 Fate IllHosts::passage(const Passage& passage) {
     Fate fate = inside_->passage(passage);
     fate.delay_ms *= std::max(passage.from->slowness, passage.to->slowness);

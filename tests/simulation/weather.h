@@ -1,12 +1,14 @@
 // What the network does to what is sent: how long it takes and what befalls it.
 //
-// Faults are wrappers: each asks the weather inside it and makes that worse now and then. Pauses of processes
-// and partitions between hosts fit in as further wrappers. Knows nothing of what the bytes mean.
+// Faults are wrappers: each asks the weather inside it and makes that worse now and then. Knows nothing of
+// what the bytes mean.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "world.h"
@@ -20,14 +22,21 @@ enum class Fault : std::uint8_t {
     kReorder,  // bytes overtook earlier ones between the same hosts, on another connection
     kClientCrash,
     kNodeCrash,
+    kMasterCrash,
     kNodeSilence,  // nothing comes from or gets to a node for a while, then all of it
     kSlowNode,
-    kRefused,  // a connection could not be made
+    kClientPause,  // all threads of a process stop for a while; its sockets stay open
+    kNodePause,
+    kMasterPause,
+    kPartition,        // two hosts hear each other only later
+    kOneWayPartition,  // one of them hears the other only later
+    kRefused,          // a connection could not be made
     kCount
 };
 inline constexpr std::array<const char*, static_cast<std::size_t>(Fault::kCount)> kFaultNames{
-    "resets",       "delays",        "repeats",    "reorders", "client_crashes",
-    "node_crashes", "node_silences", "slow_nodes", "refused"};
+    "resets",       "delays",         "repeats",       "reorders",           "client_crashes",
+    "node_crashes", "master_crashes", "node_silences", "slow_nodes",         "client_pauses",
+    "node_pauses",  "master_pauses",  "partitions",    "one_way_partitions", "refused"};
 
 struct FaultCounts {
     std::array<std::uint64_t, static_cast<std::size_t>(Fault::kCount)> of{};
@@ -102,6 +111,18 @@ class Delays final : public Weather {
     std::vector<Ms> deadlines_;
     const bool& is_on_;
     FaultCounts& counts_;
+};
+
+// What goes from one host to another is held back until an hour that belongs to the two of them.
+class Partitions final : public Weather {
+  public:
+    using Cuts = std::map<std::pair<const Host*, const Host*>, Ms>;  // from, to: until when
+    Partitions(std::unique_ptr<Weather> inside, const Cuts& cuts) : inside_(std::move(inside)), cuts_(cuts) {}
+    Fate passage(const Passage& passage) override;
+
+  private:
+    std::unique_ptr<Weather> inside_;
+    const Cuts& cuts_;
 };
 
 // Hosts that are muted or slow (Host::muted_until, Host::slowness).

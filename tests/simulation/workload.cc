@@ -42,11 +42,16 @@ std::size_t Workload::calls_under_way() const { return under_way_.size(); }
 
 void Workload::check_deadlines() const {
     for (const auto& [number, call] : under_way_) {
-        if (world_.now_ms() > call.deadline_ms + kDeadlineSlackMs) {
+        if (overdue_ms(*call.host, call.deadline_ms) > 0) {
             violated(call.what + " outlives its deadline, " + std::to_string(call.deadline_ms) +
                      " ms\nkey: " + call.key);
         }
     }
+}
+
+Ms Workload::overdue_ms(const Host& host, Ms deadline_ms) const {
+    const Ms until_ms = std::max(deadline_ms, host.went_on_ms) + kDeadlineSlackMs;
+    return host.is_stopped || world_.now_ms() <= until_ms ? 0 : world_.now_ms() - until_ms;
 }
 
 void Workload::caller(std::size_t index, std::uint64_t life, std::size_t) {
@@ -121,7 +126,7 @@ Workload::Call Workload::begin(std::size_t index, const char* kind, std::size_t 
     ++process.calls;
     call.number = ++last_number_;
     under_way_[call.number] = {
-        call.deadline_ms,
+        process.host, call.deadline_ms,
         process.host->name + "'s " + call.kind + ", begun at step " + std::to_string(call.began) + ",",
         call.keys[0]};
     ++counts_.calls[call.kind];
@@ -152,9 +157,8 @@ bool Workload::end(const Call& call, const std::vector<Status>& statuses, const 
         ++counts_.crashed_calls;
         return false;
     }
-    if (world_.now_ms() > call.deadline_ms + kDeadlineSlackMs) {
-        fail(call, 0,
-             "it ended " + std::to_string(world_.now_ms() - call.deadline_ms) + " ms after its deadline");
+    if (const Ms overdue = overdue_ms(*process.host, call.deadline_ms); overdue > 0) {
+        fail(call, 0, "it ended " + std::to_string(overdue + kDeadlineSlackMs) + " ms after its deadline");
     }
     return true;
 }

@@ -73,6 +73,9 @@ class Workload {
     bool end(const Call& call, const std::vector<Status>& statuses, const std::string& why);
     void judge_hit(const Call& call, std::size_t i, mooncake::wire::PutId put_id, std::string_view bytes);
     void judge_miss(const Call& call, std::size_t i);
+    // Of what has outlived its deadline, by how long; a process that was stopped meanwhile sees it when it
+    // goes on.
+    Ms overdue_ms(const Host& host, Ms deadline_ms) const;
     void fail(const Call& call, std::size_t i, const std::string& why);
     std::uint64_t draw_size();
 
@@ -91,6 +94,7 @@ class Workload {
     Buffers buffers_;
     std::vector<std::string> keys_;
     struct UnderWay {
+        const Host* host = nullptr;
         Ms deadline_ms = 0;
         std::string what;  // and its first key
         std::string key;

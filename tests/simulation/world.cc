@@ -200,6 +200,30 @@ void World::resume(Fiber* fiber) {
     free_stacks().push_back(std::exchange(fiber->stack, nullptr));
 }
 
+void World::stop(Host& host, Ms until_ms) {
+    host.is_stopped = true;
+    ++host.stops;
+    host.stopped_until = until_ms;
+    at(until_ms, [this, &host] {
+        if (now_ms_ >= host.stopped_until) go_on(host);
+    });
+}
+
+void World::go_on(Host& host) {
+    if (!host.is_stopped) return;
+    host.is_stopped = false;
+    host.went_on_ms = now_ms_;
+    for (Event& event : std::exchange(held_, {})) {
+        if (event.fiber->host != &host) {
+            held_.push_back(std::move(event));
+            continue;
+        }
+        event.at_ms = now_ms_;
+        event.order = random_.next() >> 32;
+        push(std::move(event));
+    }
+}
+
 bool World::advance() {
     while (!events_.empty()) {
         std::pop_heap(events_.begin(), events_.end(), std::greater<>());
@@ -210,6 +234,10 @@ bool World::advance() {
         if (event.at_ms > now_ms_) {
             now_ms_ = event.at_ms;
             events_this_ms_ = 0;
+        }
+        if (fiber != nullptr && fiber->host->is_stopped) {
+            held_.push_back(std::move(event));
+            continue;
         }
         if (++events_this_ms_ > kEventsAMsMax) violated("threads wake each other without end");
         ++step_;

@@ -31,9 +31,13 @@ struct Host {
     std::uint32_t address = 0;  // 10.0.0.x, in host byte order
     std::string name;
     int index = 0;
-    bool is_down = false;        // no process listens; `is_silent` says whether a caller is told so
-    bool is_silent = false;      // while down: what is sent to it vanishes
-    Ms muted_until = 0;          // what it sends and what is sent to it arrives only after
+    bool is_down = false;     // no process listens; `is_silent` says whether a caller is told so
+    bool is_silent = false;   // while down: what is sent to it vanishes
+    Ms muted_until = 0;       // what it sends and what is sent to it arrives only after
+    bool is_stopped = false;  // as by SIGSTOP: its threads do not run, its sockets stay open
+    Ms stopped_until = 0;
+    Ms went_on_ms = 0;  // when it was let go on, last
+    std::uint64_t stops = 0;
     std::uint32_t slowness = 1;  // factor on the time that its bytes take
 };
 
@@ -110,6 +114,10 @@ class World {
     // What the last event was of; nullptr for one of the network.
     Host* last_host() const { return last_host_; }
 
+    // As SIGSTOP and SIGCONT do it: no thread of the host runs in between, what would have woken one waits.
+    void stop(Host& host, Ms until_ms);
+    void go_on(Host& host);
+
     // Condition variables, by their address.
     WaitList& condition(const void* address) { return conditions_[address]; }
     void forget_condition(const void* address) { conditions_.erase(address); }
@@ -141,6 +149,7 @@ class World {
     std::deque<Host> hosts_;
     std::map<std::uint64_t, std::unique_ptr<Fiber>> fibers_;
     std::vector<Event> events_;  // heap, the earliest on top
+    std::vector<Event> held_;    // of stopped hosts
     std::map<const void*, WaitList> conditions_;
     Fiber* running_ = nullptr;
     Host* last_host_ = nullptr;
