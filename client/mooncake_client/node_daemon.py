@@ -94,7 +94,9 @@ def serve(node: _core.Node, config: NodeConfig) -> None:
             told_memory_error = status["memory_error"]
             log.error("%s", told_memory_error)
         stop = signal.sigtimedwait(STOP_SIGNALS, _LOOK_S)
-        if stop is not None:
+        # A process that was stopped (SIGSTOP) for longer than the wait gets here with a number that nothing
+        # ever wrote: CPython 3.10 to 3.13 give up an interrupted wait so.
+        if stop is not None and stop.si_signo in STOP_SIGNALS:
             log.info("%s: stopping", signal.Signals(stop.si_signo).name)
             return
 

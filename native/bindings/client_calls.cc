@@ -140,14 +140,16 @@ class GetMany final : public ClientCall {
     }
 
   private:
+    // With the GIL: an earlier attempt may have left room that its value did not fit into.
     void look_up_left() {
+        room_.clear();
         opened_.reset();
         was_read_ = false;
         asked_.clear();
         for (const auto i : left_) asked_.push_back(keys_.views()[i]);
     }
 
-    // false: too much for it.
+    // Without the GIL. false: too much for it.
     bool make_scratch() {
         std::uint64_t bytes = 0;
         for (const auto& result : opened_->results()) {
@@ -156,7 +158,6 @@ class GetMany final : public ClientCall {
         }
         scratch_.resize(std::max<std::size_t>(bytes, 1));
         targets_.assign(left_.size(), {});
-        room_.clear();
         std::uint8_t* at = scratch_.data();
         for (std::size_t i = 0; i < left_.size(); ++i) {
             const auto& result = opened_->results()[i];

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,20 @@ def test_a_signal_ends_a_mounted_node_cleanly(stop: signal.Signals) -> None:
         assert process.end(stop) == 0
         assert f"{stop.name}: stopping" in process.log
         assert leader.end() == 0
+
+
+def test_a_node_that_was_stopped_for_long_goes_on() -> None:
+    """CPython's sigtimedwait, interrupted for longer than its time-out, returns a number that nothing wrote:
+    each node that was stopped for more than half a second ended when it was woken, with all that it held."""
+    with master() as leader, node(address_of(leader)) as process:
+        process.wait_for("lending 127.0.0.1:")
+        for _ in range(3):
+            process.stop()
+            threading.Event().wait(1.1)  # longer than it looks for signals at a time
+            process.send(signal.SIGCONT)
+        assert leader.end() == 0
+        process.wait_for("lost the master")
+        assert process.end() == 0
 
 
 def test_a_node_started_before_its_master_connects_by_itself() -> None:
