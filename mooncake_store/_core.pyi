@@ -130,6 +130,68 @@ class Inventory(Request):
     total_checksum: int
     items: list[tuple[int, int, bytes]]
 
+class InspectedKey(TypedDict):
+    status: int
+    reason: int
+    ended_ms_ago: int
+    put_id: int
+    size: int
+    flags: int
+    lease_count: int
+    lease_ms: int
+    hold_ms: int
+    soft_pin_ms: int
+    ttl_ms: int
+    unfinished_put_id: int
+    unfinished_size: int
+    unfinished_age_ms: int
+    unfinished_owner: int
+    unfinished_owner_name: str
+
+class InspectedCopy(TypedDict):
+    replica: int
+    segment: int
+    charged_bytes: int
+    status: int
+    tier: int
+    has_left: bool
+    segment_name: str
+    host_id: str
+
+class InspectedSegment(TypedDict):
+    segment: int
+    owner: int
+    capacity_bytes: int
+    charged_bytes: int
+    retiring_bytes: int
+    replica_count: int
+    heard_ms_ago: int
+    tier: int
+    flags: int
+    name: str
+    host_id: str
+    owner_name: str
+    endpoint: str
+
+class InspectedEvent(TypedDict):
+    ms_ago: int
+    id: int
+    segment: int
+    session: int
+    number: int
+    kind: int
+    reason: int
+    name: str
+
+class InspectReply(TypedDict):
+    dropped_events: int
+    oldest_event_ms_ago: int
+    has_older_events: bool
+    key: InspectedKey | None
+    copies: list[InspectedCopy]
+    segments: list[InspectedSegment]
+    events: list[InspectedEvent]
+
 def verb_numbers() -> dict[str, int]:
     """Every verb's number by name: {"exists": 10, ...}."""
 
@@ -248,6 +310,14 @@ def parse_list(body: bytes) -> List: ...
 def encode_list_reply(cursor: int, objects: list[tuple[bytes, int, int, int, int]]) -> bytes: ...
 def parse_list_reply(body: bytes) -> tuple[int, list[tuple[bytes, int, int, int, int]]]:
     """(next cursor, [(key, size, put_id, replica count, put flags)])."""
+
+def encode_inspect(
+    session: int, subject: int, name: bytes = b"", limit: int = 0, avoid: Sequence[int] = ...
+) -> bytes:
+    """subject: 0 the pool, 1 a key, 2 the name of a segment, node or host."""
+
+def parse_inspect_reply(body: bytes) -> InspectReply:
+    """events: newest first."""
 
 def encode_stats_reply(stats: dict[str, int]) -> bytes: ...
 def parse_stats_reply(body: bytes) -> dict[str, int]: ...
@@ -515,8 +585,6 @@ class Metadata:
     def check_invariants(self) -> None:
         """Raises RuntimeError with what is broken."""
 
-    def story(self, key: bytes) -> str: ...
-
 # ---- the client (native/client/) -------------------------------------------------------------------------
 #
 # Keys are lists of str (its UTF-8), bytes, or int >= 0 (decimal); another type raises TypeError, a negative
@@ -617,6 +685,10 @@ class Client:
         """Status, next cursor (0: that was all), and (key, size, put_id, replica_count, flags) each."""
     def explain(self, key: bytes, *, timeout_ms: int = 0) -> tuple[int, int, int, int]:
         """Status of the question; of the key status, reason (proto/FRAMES.md) and ms since it ended."""
+    def inspect(
+        self, subject: int, name: bytes = b"", *, limit: int = 0, timeout_ms: int = 0
+    ) -> tuple[int, bytes]:
+        """Status of the question, and the packed answer (parse_inspect_reply)."""
     def segments(self, *, timeout_ms: int = 0) -> tuple[int, list[ClientSegment]]: ...
     def stats(self, *, timeout_ms: int = 0) -> tuple[int, dict[str, int]]: ...
     def close(self) -> None:
@@ -709,6 +781,9 @@ class AsyncClient:
         self, cursor: int = 0, *, limit: int = 1000, key_prefix: bytes = b"", timeout_ms: int = 0
     ) -> PendingCall[tuple[int, int, list[tuple[bytes, int, int, int, int]]]]: ...
     def explain(self, key: bytes, *, timeout_ms: int = 0) -> PendingCall[tuple[int, int, int, int]]: ...
+    def inspect(
+        self, subject: int, name: bytes = b"", *, limit: int = 0, timeout_ms: int = 0
+    ) -> PendingCall[tuple[int, bytes]]: ...
     def segments(self, *, timeout_ms: int = 0) -> PendingCall[tuple[int, list[ClientSegment]]]: ...
     def stats(self, *, timeout_ms: int = 0) -> PendingCall[tuple[int, dict[str, int]]]: ...
     def fileno(self) -> int:
@@ -771,6 +846,7 @@ class Master:
         allocation: str = "random",
         max_keys: int = 10_000_000,
         max_metadata_bytes: int = 4 << 30,
+        journal_events: int = 65_536,
         replay_window: int = 1_024,
         alloc_wait_ms: int = 100,
         remove_confirm_timeout_ms: int = 1_000,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mooncake_client.async_store import AsyncStore
     from mooncake_client.records import Absence, Explanation, ObjectInfo, Registration, SegmentUse
     from mooncake_client.store import Store
+    from mooncake_client.story import Story
     from mooncake_store.errors import (
         BufferTooSmall,
         Busy,
@@ -49,6 +50,7 @@ __all__ = [
     "StaleGrant",
     "Store",
     "StoreError",
+    "Story",
     "Unavailable",
     "ValueTooLarge",
 ]
@@ -61,6 +63,7 @@ _HOMES = {
     "Registration": "mooncake_client.records",
     "SegmentUse": "mooncake_client.records",
     "Store": "mooncake_client.store",
+    "Story": "mooncake_client.story",
 }
 """Where a name lives; the others are errors."""
 

@@ -88,7 +88,8 @@ def application() -> "typer.Typer":
         Console().print(table)
 
     _add_pool_commands(app, store, show)
-    _add_object_commands(app, store, show)
+    _add_object_commands(app, store)
+    _add_story_commands(app, connected, store)
     _add_bench_command(app, connected, store, show)
     return app
 
@@ -133,19 +134,12 @@ def _add_pool_commands(app: "typer.Typer", store: Callable[[], "Store"], show: S
                 print(_printable(key))
 
 
-def _add_object_commands(app: "typer.Typer", store: Callable[[], "Store"], show: Show) -> None:
+def _add_object_commands(app: "typer.Typer", store: Callable[[], "Store"]) -> None:
     import typer
 
     @app.command()
-    def stat(key: str) -> None:
-        """Size and id of one value."""
-        with store() as pool:
-            found = pool.stat(key)
-            show(key, ("size in bytes", "put_id"), [(found.size_bytes, found.put_id)])
-
-    @app.command()
     def why(key: str) -> None:
-        """Why a value is not there: evicted, removed, expired, lost, never stored, ..."""
+        """Why a value is not there: evicted, removed, expired, lost, never stored, ... (more: stat)."""
         with store() as pool:
             print(pool.why(key))
 
@@ -174,6 +168,47 @@ def _add_object_commands(app: "typer.Typer", store: Callable[[], "Store"], show:
         with store() as pool:
             pool.remove(key, missing_ok=False)
         print("removed")
+
+
+def _add_story_commands(app: "typer.Typer", connected: dict[str, str], store: Callable[[], "Store"]) -> None:
+    import typer
+
+    from mooncake_client import story_text
+    from mooncake_client.story import EVENTS_MAX
+    from mooncake_client.verbs import EVENTS_SHOWN
+
+    @app.command()
+    def stat(
+        name: Annotated[str, typer.Argument(metavar="KEY", help="A key, or with --node a name.")],
+        node: Annotated[bool, typer.Option("--node", help="KEY names a segment, a node or a host.")] = False,
+        limit: Annotated[int, typer.Option(min=1, max=EVENTS_MAX, help="Newest events.")] = EVENTS_SHOWN,
+        as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+        tenant: Annotated[str, typer.Option(help="As before the command; here it wins.")] = "",
+    ) -> None:
+        """What the master knows of a key or node, and what happened to it. Status 1: it is not there."""
+        if tenant:
+            connected["tenant"] = tenant
+        with store() as pool:
+            found = (pool.inspect_node if node else pool.inspect)(name, events_max=limit)
+        if as_json:
+            subject = {"node": name} if node else {"key": name, "tenant": connected["tenant"]}
+            print(story_text.as_json(found, **subject))
+        else:
+            lines = story_text.node_lines if node else story_text.key_lines
+            print("\n".join(lines(_printable(name.encode("utf-8", "surrogateescape")), found)))
+        is_there = found.key.is_visible if found.key is not None else bool(found.segments)
+        if not is_there:
+            raise typer.Exit(1)
+
+    @app.command()
+    def events(
+        limit: Annotated[int, typer.Option(min=1, max=EVENTS_MAX, help="Newest events.")] = EVENTS_SHOWN,
+        as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    ) -> None:
+        """What happened lately: sessions and segments that came and went and why, epochs, rebuilds."""
+        with store() as pool:
+            found = pool.events(events_max=limit)
+        print(story_text.as_json(found) if as_json else "\n".join(story_text.event_lines(found)))
 
 
 def _add_bench_command(

@@ -49,6 +49,8 @@ class Absence(str, Enum):
 
 ABSENCES: Final = tuple(Absence)
 """By the number of proto/FRAMES.md."""
+ENDS: Final = frozenset({Absence.EVICTED, Absence.REMOVED, Absence.EXPIRED, Absence.LOST, Absence.ABANDONED})
+"""Those of which the master knows when it was."""
 
 
 @dataclass(frozen=True)

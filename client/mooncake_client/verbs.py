@@ -23,13 +23,15 @@ from mooncake_client.arguments import (
 from mooncake_client.handle import StoreHandle
 from mooncake_client.records import (
     ABSENCES,
-    Absence,
+    ENDS,
     Explanation,
     ObjectInfo,
     SegmentUse,
     object_info,
     segment_use,
 )
+from mooncake_client.story import EVENTS_MAX, Story
+from mooncake_client.story import story as told
 from mooncake_client.values import Encoded, decode, size_bytes, writable_memory
 from mooncake_store import _core
 from mooncake_store.errors import BufferTooSmall, InvalidArgument, ObjectNotFound, StoreError
@@ -38,8 +40,10 @@ from mooncake_store.status import Status
 
 PutAnswer = Literal["stored", "exists"]
 
-_ENDS: Final = {Absence.EVICTED, Absence.REMOVED, Absence.EXPIRED, Absence.LOST, Absence.ABANDONED}
 _LIST_PAGE: Final = 1_000
+EVENTS_SHOWN: Final = 100
+_POOL, _KEY, _NAME = 0, 1, 2
+_NAME_BYTES_MAX: Final = 255
 _REOPENS_MAX: Final = 4
 """How often a read makes room anew for a value that was replaced by a larger one meanwhile."""
 
@@ -342,7 +346,45 @@ def why(store: StoreHandle, key: Key, *, timeout_ms: int | None = None) -> Steps
     if status != 0:
         raise store._call("why", timeout).error(status, key)
     absence = ABSENCES[reason]
-    return Explanation(absence, ended_ms_ago if absence in _ENDS else None)
+    return Explanation(absence, ended_ms_ago if absence in ENDS else None)
+
+
+def inspect(
+    store: StoreHandle, key: Key, *, events_max: int = EVENTS_SHOWN, timeout_ms: int | None = None
+) -> Steps[Story]:
+    """All that the master knows of the key: state, copies, and what happened to them lately.
+
+    Touches and holds nothing. events_max: 1 to 1,024, the newest.
+    """
+    return (yield from _story(store, _KEY, key_bytes(key), events_max, timeout_ms))
+
+
+def inspect_node(
+    store: StoreHandle, name: str, *, events_max: int = EVENTS_SHOWN, timeout_ms: int | None = None
+) -> Steps[Story]:
+    """The same of a segment, node or host by its name."""
+    return (yield from _story(store, _NAME, name.encode("utf-8", "replace"), events_max, timeout_ms))
+
+
+def events(
+    store: StoreHandle, *, events_max: int = EVENTS_SHOWN, timeout_ms: int | None = None
+) -> Steps[Story]:
+    """What happened lately to sessions, segments and the master's reign."""
+    return (yield from _story(store, _POOL, b"", events_max, timeout_ms))
+
+
+def _story(
+    store: StoreHandle, subject: int, name: bytes, events_max: int, timeout_ms: int | None
+) -> Steps[Story]:
+    if not 1 <= events_max <= EVENTS_MAX:
+        raise InvalidArgument(f"events_max is 1 to {EVENTS_MAX}, not {events_max}")
+    if subject == _NAME and not 1 <= len(name) <= _NAME_BYTES_MAX:
+        raise InvalidArgument(f"a name has 1 to {_NAME_BYTES_MAX} bytes, this one has {len(name)}")
+    timeout = store._timeout(timeout_ms)
+    status, packed = yield store._client().inspect(subject, name, limit=events_max, timeout_ms=timeout)
+    if status != 0:
+        raise store._call("inspect", timeout).error(status)
+    return told(packed)
 
 
 def stat(store: StoreHandle, key: Key, *, timeout_ms: int | None = None) -> Steps[ObjectInfo]:

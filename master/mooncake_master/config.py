@@ -195,6 +195,16 @@ class MasterConfig:
         maximum=1 << 20,
     )
 
+    journal_events: int = setting(
+        Kind.INT,
+        65_536,
+        "Events of values that are kept for `mooncake stat`, 32 bytes each; of sessions and segments at most "
+        "8,192 are kept beside them.",
+        unit="events",
+        minimum=0,
+        maximum=1 << 20,
+    )
+
     def __post_init__(self) -> None:
         check_config(self)
         if is_wildcard(self.advertise_host) and self.advertise_host:

@@ -26,6 +26,7 @@ from mooncake_store._version import __version__
 VERB_NAMES: Final = {
     "exists": "exist_key",
     "heartbeat": "ping",
+    "inspect": "inspect",
     "inventory": "inventory",
     "list": "list",
     "lookup": "get_replica_list",
@@ -95,6 +96,9 @@ HELP: Final = {
     "freed_replicas_total": "Replicas whose node reported their range free",
     "hard_pin_key_count": "Objects that are never evicted",
     "inventories_total": "Nodes that have told all they held from an earlier reign",
+    "journal_events_count": "Events that the journal holds for `mooncake stat` and `mooncake events`",
+    "journal_events_dropped_total": "Events that the journal has forgotten, the oldest first",
+    "journal_events_max": "Events of values that the journal keeps (--journal_events), 32 bytes each",
     "key_count": "Objects in the index",
     "lane_busy_answers_total": (
         "Frames on the lane answered Busy because their connection had too many under way"

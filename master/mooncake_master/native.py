@@ -38,6 +38,7 @@ def start_native(config: MasterConfig, *, lane_host: str, epoch: int) -> _core.M
         max_keys=config.max_keys,
         max_metadata_bytes=config.max_metadata_bytes,
         replay_window=config.replay_window,
+        journal_events=config.journal_events,
     )
     try:
         native.start()

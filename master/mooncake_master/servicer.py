@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from mooncake_master.door import Door
+from mooncake_master.inspected import inspect_reply
 from mooncake_store import _core
 from mooncake_store._version import __version__
 from mooncake_store.errors import InvalidArgument, StoreError, grpc_code, to_grpc
@@ -30,6 +31,8 @@ PUT_HARD_PIN: Final = 1
 PUT_SOFT_PIN: Final = 2
 PUT_UPSERT: Final = 4
 PUT_LOCAL: Final = 8
+
+_SUBJECTS: Final = {None: 0, "key": 1, "name": 2}
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[Any, Any, Context], Awaitable[Any]]
@@ -260,6 +263,19 @@ class MasterServicer(pb_grpc.MasterServiceServicer):
                 for status, reason, ended_ms_ago in answers
             ]
         )
+
+    @refusing
+    async def Inspect(self, request: pb.InspectRequest, context: Context) -> pb.InspectReply:
+        chosen = request.WhichOneof("subject")
+        name = request.key if chosen == "key" else request.name.encode() if chosen == "name" else b""
+        body = _core.encode_inspect(
+            request.session,
+            _SUBJECTS[chosen],
+            name,
+            request.events_max,
+            list(request.avoid_segments),
+        )
+        return inspect_reply(_core.parse_inspect_reply(await self._door.ask("inspect", body)))
 
     @refusing
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListReply:

@@ -315,6 +315,156 @@ class WhyReply(_message.Message):
     answers: _containers.RepeatedCompositeFieldContainer[WhyReply.Answer]
     def __init__(self, answers: _Optional[_Iterable[_Union[WhyReply.Answer, _Mapping]]] = ...) -> None: ...
 
+class InspectRequest(_message.Message):
+    __slots__ = ("session", "key", "name", "events_max", "avoid_segments")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    AVOID_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    key: bytes
+    name: str
+    events_max: int
+    avoid_segments: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, session: _Optional[int] = ..., key: _Optional[bytes] = ..., name: _Optional[str] = ..., events_max: _Optional[int] = ..., avoid_segments: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class InspectReply(_message.Message):
+    __slots__ = ("key", "copies", "segments", "events", "has_older_events", "dropped_events", "oldest_event_ms_ago")
+    class CopyStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        COPY_STATUS_UNSPECIFIED: _ClassVar[InspectReply.CopyStatus]
+        UNFINISHED: _ClassVar[InspectReply.CopyStatus]
+        LIVE: _ClassVar[InspectReply.CopyStatus]
+        RETIRING: _ClassVar[InspectReply.CopyStatus]
+    COPY_STATUS_UNSPECIFIED: InspectReply.CopyStatus
+    UNFINISHED: InspectReply.CopyStatus
+    LIVE: InspectReply.CopyStatus
+    RETIRING: InspectReply.CopyStatus
+    class Key(_message.Message):
+        __slots__ = ("status", "reason", "ended_ms_ago", "put_id", "size", "hard_pinned", "soft_pinned", "soft_pin_ms", "ttl_ms", "lease_count", "lease_ms", "hold_ms", "unfinished_put_id", "unfinished_size", "unfinished_age_ms", "unfinished_owner", "unfinished_owner_name")
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        ENDED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+        PUT_ID_FIELD_NUMBER: _ClassVar[int]
+        SIZE_FIELD_NUMBER: _ClassVar[int]
+        HARD_PINNED_FIELD_NUMBER: _ClassVar[int]
+        SOFT_PINNED_FIELD_NUMBER: _ClassVar[int]
+        SOFT_PIN_MS_FIELD_NUMBER: _ClassVar[int]
+        TTL_MS_FIELD_NUMBER: _ClassVar[int]
+        LEASE_COUNT_FIELD_NUMBER: _ClassVar[int]
+        LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+        HOLD_MS_FIELD_NUMBER: _ClassVar[int]
+        UNFINISHED_PUT_ID_FIELD_NUMBER: _ClassVar[int]
+        UNFINISHED_SIZE_FIELD_NUMBER: _ClassVar[int]
+        UNFINISHED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+        UNFINISHED_OWNER_FIELD_NUMBER: _ClassVar[int]
+        UNFINISHED_OWNER_NAME_FIELD_NUMBER: _ClassVar[int]
+        status: Status
+        reason: Absence
+        ended_ms_ago: int
+        put_id: int
+        size: int
+        hard_pinned: bool
+        soft_pinned: bool
+        soft_pin_ms: int
+        ttl_ms: int
+        lease_count: int
+        lease_ms: int
+        hold_ms: int
+        unfinished_put_id: int
+        unfinished_size: int
+        unfinished_age_ms: int
+        unfinished_owner: int
+        unfinished_owner_name: str
+        def __init__(self, status: _Optional[_Union[Status, str]] = ..., reason: _Optional[_Union[Absence, str]] = ..., ended_ms_ago: _Optional[int] = ..., put_id: _Optional[int] = ..., size: _Optional[int] = ..., hard_pinned: bool = ..., soft_pinned: bool = ..., soft_pin_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., lease_count: _Optional[int] = ..., lease_ms: _Optional[int] = ..., hold_ms: _Optional[int] = ..., unfinished_put_id: _Optional[int] = ..., unfinished_size: _Optional[int] = ..., unfinished_age_ms: _Optional[int] = ..., unfinished_owner: _Optional[int] = ..., unfinished_owner_name: _Optional[str] = ...) -> None: ...
+    class Copy(_message.Message):
+        __slots__ = ("replica", "segment", "charged_bytes", "status", "tier", "segment_left", "segment_name", "host_id")
+        REPLICA_FIELD_NUMBER: _ClassVar[int]
+        SEGMENT_FIELD_NUMBER: _ClassVar[int]
+        CHARGED_BYTES_FIELD_NUMBER: _ClassVar[int]
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        TIER_FIELD_NUMBER: _ClassVar[int]
+        SEGMENT_LEFT_FIELD_NUMBER: _ClassVar[int]
+        SEGMENT_NAME_FIELD_NUMBER: _ClassVar[int]
+        HOST_ID_FIELD_NUMBER: _ClassVar[int]
+        replica: int
+        segment: int
+        charged_bytes: int
+        status: InspectReply.CopyStatus
+        tier: Tier
+        segment_left: bool
+        segment_name: str
+        host_id: str
+        def __init__(self, replica: _Optional[int] = ..., segment: _Optional[int] = ..., charged_bytes: _Optional[int] = ..., status: _Optional[_Union[InspectReply.CopyStatus, str]] = ..., tier: _Optional[_Union[Tier, str]] = ..., segment_left: bool = ..., segment_name: _Optional[str] = ..., host_id: _Optional[str] = ...) -> None: ...
+    class Segment(_message.Message):
+        __slots__ = ("segment", "owner_session", "capacity_bytes", "charged_bytes", "retiring_bytes", "replica_count", "heard_ms_ago", "tier", "connected", "told", "suspected", "name", "host_id", "owner_name", "endpoint")
+        SEGMENT_FIELD_NUMBER: _ClassVar[int]
+        OWNER_SESSION_FIELD_NUMBER: _ClassVar[int]
+        CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+        CHARGED_BYTES_FIELD_NUMBER: _ClassVar[int]
+        RETIRING_BYTES_FIELD_NUMBER: _ClassVar[int]
+        REPLICA_COUNT_FIELD_NUMBER: _ClassVar[int]
+        HEARD_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+        TIER_FIELD_NUMBER: _ClassVar[int]
+        CONNECTED_FIELD_NUMBER: _ClassVar[int]
+        TOLD_FIELD_NUMBER: _ClassVar[int]
+        SUSPECTED_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        HOST_ID_FIELD_NUMBER: _ClassVar[int]
+        OWNER_NAME_FIELD_NUMBER: _ClassVar[int]
+        ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+        segment: int
+        owner_session: int
+        capacity_bytes: int
+        charged_bytes: int
+        retiring_bytes: int
+        replica_count: int
+        heard_ms_ago: int
+        tier: Tier
+        connected: bool
+        told: bool
+        suspected: bool
+        name: str
+        host_id: str
+        owner_name: str
+        endpoint: str
+        def __init__(self, segment: _Optional[int] = ..., owner_session: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., charged_bytes: _Optional[int] = ..., retiring_bytes: _Optional[int] = ..., replica_count: _Optional[int] = ..., heard_ms_ago: _Optional[int] = ..., tier: _Optional[_Union[Tier, str]] = ..., connected: bool = ..., told: bool = ..., suspected: bool = ..., name: _Optional[str] = ..., host_id: _Optional[str] = ..., owner_name: _Optional[str] = ..., endpoint: _Optional[str] = ...) -> None: ...
+    class Event(_message.Message):
+        __slots__ = ("ms_ago", "kind", "reason", "replica", "segment", "session", "number", "name")
+        MS_AGO_FIELD_NUMBER: _ClassVar[int]
+        KIND_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        REPLICA_FIELD_NUMBER: _ClassVar[int]
+        SEGMENT_FIELD_NUMBER: _ClassVar[int]
+        SESSION_FIELD_NUMBER: _ClassVar[int]
+        NUMBER_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        ms_ago: int
+        kind: int
+        reason: int
+        replica: int
+        segment: int
+        session: int
+        number: int
+        name: str
+        def __init__(self, ms_ago: _Optional[int] = ..., kind: _Optional[int] = ..., reason: _Optional[int] = ..., replica: _Optional[int] = ..., segment: _Optional[int] = ..., session: _Optional[int] = ..., number: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    HAS_OLDER_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_EVENT_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    key: InspectReply.Key
+    copies: _containers.RepeatedCompositeFieldContainer[InspectReply.Copy]
+    segments: _containers.RepeatedCompositeFieldContainer[InspectReply.Segment]
+    events: _containers.RepeatedCompositeFieldContainer[InspectReply.Event]
+    has_older_events: bool
+    dropped_events: int
+    oldest_event_ms_ago: int
+    def __init__(self, key: _Optional[_Union[InspectReply.Key, _Mapping]] = ..., copies: _Optional[_Iterable[_Union[InspectReply.Copy, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[InspectReply.Segment, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[InspectReply.Event, _Mapping]]] = ..., has_older_events: bool = ..., dropped_events: _Optional[int] = ..., oldest_event_ms_ago: _Optional[int] = ...) -> None: ...
+
 class MatchPrefixReply(_message.Message):
     __slots__ = ("length", "miss")
     LENGTH_FIELD_NUMBER: _ClassVar[int]

@@ -119,6 +119,11 @@ class MasterServiceStub(object):
                 request_serializer=mooncake__store_dot_v1_dot_master__pb2.KeysRequest.SerializeToString,
                 response_deserializer=mooncake__store_dot_v1_dot_master__pb2.WhyReply.FromString,
                 _registered_method=True)
+        self.Inspect = channel.unary_unary(
+                '/mooncake_store.v1.MasterService/Inspect',
+                request_serializer=mooncake__store_dot_v1_dot_master__pb2.InspectRequest.SerializeToString,
+                response_deserializer=mooncake__store_dot_v1_dot_master__pb2.InspectReply.FromString,
+                _registered_method=True)
         self.List = channel.unary_unary(
                 '/mooncake_store.v1.MasterService/List',
                 request_serializer=mooncake__store_dot_v1_dot_master__pb2.ListRequest.SerializeToString,
@@ -251,6 +256,13 @@ class MasterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Inspect(self, request, context):
+        """What the master knows of one key or name now, and what happened to it lately. Touches and holds nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def List(self, request, context):
         """Walks the keys of the session's tenant in no particular order.
         """
@@ -352,6 +364,11 @@ def add_MasterServiceServicer_to_server(servicer, server):
                     servicer.Why,
                     request_deserializer=mooncake__store_dot_v1_dot_master__pb2.KeysRequest.FromString,
                     response_serializer=mooncake__store_dot_v1_dot_master__pb2.WhyReply.SerializeToString,
+            ),
+            'Inspect': grpc.unary_unary_rpc_method_handler(
+                    servicer.Inspect,
+                    request_deserializer=mooncake__store_dot_v1_dot_master__pb2.InspectRequest.FromString,
+                    response_serializer=mooncake__store_dot_v1_dot_master__pb2.InspectReply.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
@@ -823,6 +840,33 @@ class MasterService(object):
             '/mooncake_store.v1.MasterService/Why',
             mooncake__store_dot_v1_dot_master__pb2.KeysRequest.SerializeToString,
             mooncake__store_dot_v1_dot_master__pb2.WhyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Inspect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mooncake_store.v1.MasterService/Inspect',
+            mooncake__store_dot_v1_dot_master__pb2.InspectRequest.SerializeToString,
+            mooncake__store_dot_v1_dot_master__pb2.InspectReply.FromString,
             options,
             channel_credentials,
             insecure,

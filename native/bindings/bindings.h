@@ -15,6 +15,7 @@ void bind_client(nanobind::module_& module);
 void bind_async_client(nanobind::module_& module);
 void bind_wire_messages(nanobind::module_& module);
 void bind_wire_object_messages(nanobind::module_& module);
+void bind_wire_inspect(nanobind::module_& module);
 void bind_master(nanobind::module_& module);
 
 }  // namespace mooncake::bindings

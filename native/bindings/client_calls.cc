@@ -393,6 +393,33 @@ Call explain(const nb::bytes& key) {
         });
 }
 
+Call inspect(int subject, const nb::bytes& name, std::uint32_t limit) {
+    struct Asked {
+        wire::Subject subject;
+        std::string name;
+        std::uint32_t limit;
+    };
+    const bool is_key = subject == static_cast<int>(wire::Subject::kKey);
+    if (subject < 0 || subject > static_cast<int>(wire::Subject::kName)) {
+        throw nb::value_error("subject is 0 (the pool), 1 (a key) or 2 (a name)");
+    }
+    if (name.size() > (is_key ? wire::kKeyBytesMax : wire::kNameBytesMax) ||
+        (name.size() == 0) != (subject == 0)) {
+        throw nb::value_error(is_key ? "a key has 1 to 1024 bytes" : "a name has 1 to 255 bytes");
+    }
+    if (limit > wire::kEventsShownMax) throw nb::value_error("limit is at most 1024");
+    return one_run(
+        std::make_unique<Asked>(static_cast<wire::Subject>(subject), std::string(name.c_str(), name.size()),
+                                limit),
+        [](Asked& asked, Client& client, const CallOptions& options, CallReport& report) {
+            return client.inspect(asked.subject, asked.name, asked.limit, options, report);
+        },
+        [](const client::InspectAnswer& answer) -> nb::object {
+            return nb::make_tuple(static_cast<int>(answer.status),
+                                  nb::bytes(answer.body.data(), answer.body.size()));
+        });
+}
+
 Call segments() {
     struct None {};
     return one_run(

@@ -58,6 +58,7 @@ Call remove_many(nb::handle keys, bool force);
 Call touch_many(nb::handle keys);
 Call list_keys(std::uint64_t cursor, std::uint32_t limit, const nb::bytes& key_prefix);
 Call explain(const nb::bytes& key);
+Call inspect(int subject, const nb::bytes& name, std::uint32_t limit);
 Call segments();
 Call stats();
 
@@ -152,6 +153,12 @@ void define_calls(Bound& bound, Ask ask, const More&... more) {
                 return ask(self, explain(key), timeout_ms);
             },
             "key"_a, nb::kw_only(), "timeout_ms"_a = 0, more...)
+        .def(
+            "inspect",
+            [ask](Self& self, int subject, const nb::bytes& name, std::uint32_t limit,
+                  std::uint64_t timeout_ms) { return ask(self, inspect(subject, name, limit), timeout_ms); },
+            "subject"_a, "name"_a = nb::bytes("", 0), nb::kw_only(), "limit"_a = 0, "timeout_ms"_a = 0,
+            more...)
         .def(
             "segments",
             [ask](Self& self, std::uint64_t timeout_ms) { return ask(self, segments(), timeout_ms); },

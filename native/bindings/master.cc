@@ -32,7 +32,7 @@ constexpr std::chrono::milliseconds kSignalPeriod{50};
 Verb to_verb(int number) {
     const auto verb = static_cast<Verb>(number);
     const bool is_ours = (number >= static_cast<int>(Verb::kOpenSession) && number <= 255 &&
-                          verb <= Verb::kStats && wire::verb_name(verb) != nullptr) ||
+                          verb <= Verb::kInspect && wire::verb_name(verb) != nullptr) ||
                          verb == Verb::kReport || verb == Verb::kInventory;
     if (!is_ours) {
         throw nb::value_error(("verb " + std::to_string(number) + " is not a request to a master").c_str());
@@ -288,6 +288,8 @@ const std::vector<Setting>& settings() {
             "max_keys", [](O& o) -> U64& { return o.metadata.max_keys; }, 1),
         integer<U64>(
             "max_metadata_bytes", [](O& o) -> U64& { return o.metadata.max_metadata_bytes; }, 1),
+        integer<U64>(
+            "journal_events", [](O& o) -> U64& { return o.metadata.journal_events; }, 0, 1u << 20),
         integer<U32>(
             "replay_window", [](O& o) -> U32& { return o.metadata.replay_window; }, 1),
         integer<U64>(

@@ -81,7 +81,7 @@ Options to_options(const nb::kwargs& settings) {
             set("eviction_high_watermark_ratio", options.eviction_high_watermark_ratio) ||
             set("eviction_ratio", options.eviction_ratio) || set("max_keys", options.max_keys) ||
             set("max_metadata_bytes", options.max_metadata_bytes) ||
-            set("replay_window", options.replay_window) ||
+            set("replay_window", options.replay_window) || set("journal_events", options.journal_events) ||
             set("replay_bytes_max", options.replay_bytes_max) || set("sessions_max", options.sessions_max) ||
             set("segments_max", options.segments_max) || set("keys_a_step_max", options.keys_a_step_max);
         if (!known) throw nb::value_error(("no setting of the state machine is called " + name).c_str());
@@ -168,11 +168,7 @@ void bind_metadata(nb::module_& module) {
         .def_prop_ro("master", [](const Metadata& self) { return from_uuid(self.master()); })
         .def_prop_ro("settled_id", &Metadata::settled_id)
         .def("stats", &stats)
-        .def("check_invariants", &Metadata::check_invariants)
-        .def(
-            "story",
-            [](const Metadata& self, const nb::bytes& key) { return self.story(wire::as_text(view(key))); },
-            "key"_a);
+        .def("check_invariants", &Metadata::check_invariants);
 }
 
 }  // namespace mooncake::bindings

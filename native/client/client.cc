@@ -263,6 +263,21 @@ ExplainAnswer Client::explain(std::string_view key, const CallOptions& options, 
     return answer;
 }
 
+InspectAnswer Client::inspect(wire::Subject subject, std::string_view name, std::uint32_t limit,
+                              const CallOptions& options, CallReport& report) {
+    InspectAnswer answer;
+    std::vector<wire::SegmentId> avoided;
+    driver_->cluster().avoid(avoided);
+    const auto encode = [&](const wire::Prefix& prefix, wire::Writer& writer) {
+        wire::encode_inspect(prefix, avoided, subject, limit, name, writer);
+    };
+    answer.status = question(wire::Verb::kInspect, encode, answer.body, options, report);
+    if (wire::ok(answer.status) && !wire::parse_inspect_reply(answer.body)) {
+        answer.status = wire::Status::kRpcFail;
+    }
+    return answer;
+}
+
 SegmentsAnswer Client::segments(const CallOptions& options, CallReport& report) {
     SegmentsAnswer answer;
     wire::Buffer body;

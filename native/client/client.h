@@ -19,6 +19,7 @@
 #include "client/core/put_batch.h"
 #include "client/options.h"
 #include "client/transfer.h"
+#include "wire/inspect.h"
 
 namespace mooncake::client {
 
@@ -74,6 +75,10 @@ struct SegmentsAnswer {
 struct ExplainAnswer {
     wire::Status status = wire::Status::kRpcFail;  // of the question
     wire::WhyRecord why;
+};
+struct InspectAnswer {
+    wire::Status status = wire::Status::kRpcFail;  // of the question
+    wire::Buffer body;
 };
 struct StatsAnswer {
     wire::Status status = wire::Status::kClosed;
@@ -143,6 +148,9 @@ class Client {
                     const CallOptions& options, CallReport& report);
     // Why a key is not there, as the master sees it.
     ExplainAnswer explain(std::string_view key, const CallOptions& options, CallReport& report);
+    // What the master knows of a key or name, and its story; the answer is packed (wire/inspect.h).
+    InspectAnswer inspect(wire::Subject subject, std::string_view name, std::uint32_t limit,
+                          const CallOptions& options, CallReport& report);
     SegmentsAnswer segments(const CallOptions& options, CallReport& report);
     StatsAnswer stats(const CallOptions& options, CallReport& report);
 

@@ -39,6 +39,7 @@ Door door_of(Verb verb) {
         case Verb::kRelease:
         case Verb::kWhy:
         case Verb::kList:
+        case Verb::kInspect:
             return Door::kClients;
         case Verb::kHello:
         case Verb::kRetire:

@@ -566,7 +566,7 @@ void StateDriver::expel_stalled_nodes(std::uint64_t now_ms, Outbox& outbox) {
         if (link == nullptr) continue;
         ++stalled_links_total_;
         outbox.stalled.push_back(*link);
-        metadata_.expel(owner, now_ms, effects_);
+        metadata_.expel(owner, wire::EventReason::kStalled, now_ms, effects_);
     }
     absorb(nullptr, outbox);
 }

@@ -120,6 +120,9 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
         case wire::Verb::kInventory:
             take(state, wire::parse_inventory(own));
             break;
+        case wire::Verb::kInspect:
+            take(state, wire::parse_inspect(own));
+            break;
         case wire::Verb::kHello:
         case wire::Verb::kRetire:
         case wire::Verb::kRead:

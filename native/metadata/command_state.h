@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "metadata/command.h"
+#include "metadata/journal.h"
 #include "wire/control.h"
 #include "wire/lane.h"
 
@@ -32,7 +33,7 @@ struct Command::State {
     wire::Buffer request;  // `message` views into it
     std::variant<std::monostate, wire::Request, wire::OpenSession, wire::Mount, wire::SegmentIds,
                  wire::KeysRequest, wire::PutStart, wire::PutEnd, wire::PutRevoke, wire::List, wire::Report,
-                 wire::Inventory>
+                 wire::Inventory, wire::Inspect>
         message;
     wire::Prefix prefix;
     wire::AvoidList avoid;
@@ -57,6 +58,12 @@ struct Command::State {
     std::vector<wire::ReplicaPlace> places;
     wire::MatchPrefixReply match;
     std::vector<wire::WhyRecord> whys;
+
+    // Of inspect: how far the journal was walked (from its end), and what was found, newest first.
+    std::optional<std::uint64_t> story_position;
+    std::vector<CopyEvent> copy_events;
+    std::vector<PoolEvent> pool_events;
+    bool has_older_events = false;
 
     std::uint64_t list_cursor = 0;
     std::uint32_t listed_count = 0;

@@ -71,7 +71,7 @@ void Machine::meet(const Deadline& deadline, std::size_t& budget, Effects& effec
                 return;
             }
             ++counters_.sessions_expired;
-            start_ending(session, effects);
+            start_ending(session, wire::EventReason::kSilent, effects);
             return;
         }
         case Deadline::Kind::kGrace: {

@@ -3,13 +3,16 @@
 namespace mooncake::metadata {
 
 Machine::Machine(const Options& options, std::uint64_t epoch, const wire::Uuid& master, std::uint64_t seed)
-    : options_(options), epoch_(epoch), master_(master), random_(seed), sessions_(tenants_), table_(seed) {}
+    : options_(options),
+      epoch_(epoch),
+      master_(master),
+      random_(seed),
+      sessions_(tenants_),
+      table_(seed),
+      journal_(options.journal_events) {}
 
 std::uint64_t Machine::next_id() {
-    if (counter_ == wire::kCounterMax) {
-        ++epoch_;
-        counter_ = 0;
-    }
+    if (counter_ == wire::kCounterMax) begin_epoch(epoch_ + 1);
     return wire::make_id(epoch_, ++counter_);
 }
 
@@ -20,7 +23,15 @@ std::uint64_t Machine::settled_id() const {
 
 void Machine::advance_clock(std::uint64_t now_ms) {
     if (now_ms > now_ms_) now_ms_ = now_ms;
-    if (rebuild_until_ms_ == 0) rebuild_until_ms_ = later(kRebuildTtls * options_.client_ttl_ms);
+    if (rebuild_until_ms_ != 0) return;
+    rebuild_until_ms_ = later(kRebuildTtls * options_.client_ttl_ms);
+    begin_epoch(epoch_);
+}
+
+void Machine::begin_epoch(std::uint64_t epoch) {
+    epoch_ = epoch;
+    counter_ = 0;
+    note_pool(wire::EventKind::kEpochTaken, wire::EventReason::kNone, epoch);
 }
 
 bool Machine::step(Command& command, std::uint64_t now_ms, Effects& effects) {
@@ -127,6 +138,8 @@ bool Machine::run(State& command, Effects& effects) {
             return report(command, effects);
         case wire::Verb::kInventory:
             return inventory(command, effects);
+        case wire::Verb::kInspect:
+            return inspect(command, effects);
         case wire::Verb::kStats: {
             std::vector<wire::Stat> records;
             const auto owned = stats();
@@ -170,24 +183,18 @@ void Machine::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {
     for (const auto replica : freed) {
         const Retiring::Entry* found = retiring_.find(replica);
         if (found == nullptr) continue;  // reported again, or of a segment that left
-        const Retiring::Entry entry = *found;
+        const std::uint64_t bytes = found->bytes;
+        const SegmentIndex index = found->segment;
         ++counters_.freed_replicas;
-        change({{replica, entry.segment}, entry.bytes}, ReplicaStatus::kRetiring, ReplicaEvent::kFreed, 0,
-               effects);
-        if (!segments_.at(entry.segment).is_mounted()) continue;
+        change({{replica, index}, bytes}, ReplicaStatus::kRetiring, ReplicaEvent::kFreed, 0, effects);
+        if (!segments_.at(index).is_mounted()) continue;
         bool known = false;
-        for (const auto segment : returned) known = known || segment == entry.segment;
-        if (!known) returned.push_back(entry.segment);
+        for (const auto segment : returned) known = known || segment == index;
+        if (!known) returned.push_back(index);
     }
     for (const auto segment : returned) {
         effects.push_back({Effect::Kind::kSpaceReturned, segments_.at(segment).id, 0, 0});
     }
-}
-
-std::string Machine::story(std::string_view key) const {
-    std::vector<std::uint64_t> subjects{table_.hash(kSegmentSubject, key)};  // a segment of that name
-    for (const auto tenant : tenants_.all()) subjects.push_back(table_.hash(tenant, key));
-    return journal_.story(subjects);
 }
 
 }  // namespace mooncake::metadata

@@ -3,6 +3,7 @@
 // asks for is in eviction.cc and expiry.cc. metadata.h is the door.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <span>
@@ -27,9 +28,6 @@ namespace mooncake::metadata {
 
 // Entries of eviction orders that one step may look at, for each key it may handle.
 inline constexpr std::size_t kExaminedAKey = 16;
-
-// Stands for the tenant in the journal's subjects that are segments.
-inline constexpr std::uint32_t kSegmentSubject = 0xFFFFFFFF;
 
 // For so many client_ttl after its start a master takes in what nodes held before it: one for a node to give
 // up the master it followed, one for its way here.
@@ -57,7 +55,8 @@ class Machine {
     void refuse_waiting(Command& command, std::uint64_t now_ms);
     void session_attached(wire::SessionId session, std::uint64_t now_ms);
     void session_detached(wire::SessionId session, std::uint64_t now_ms);
-    void expel_session(wire::SessionId session, std::uint64_t now_ms, Effects& effects);
+    void expel_session(wire::SessionId session, wire::EventReason reason, std::uint64_t now_ms,
+                       Effects& effects);
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
     bool tick(std::uint64_t now_ms, Effects& effects);
 
@@ -66,7 +65,6 @@ class Machine {
     std::uint64_t settled_id() const;
     std::vector<std::pair<std::string, std::uint64_t>> stats() const;
     std::string broken_invariant() const;  // empty = all hold
-    std::string story(std::string_view key) const;
 
   private:
     using State = Command::State;
@@ -77,13 +75,14 @@ class Machine {
     void answered(State& command);
     void advance_clock(std::uint64_t now_ms);
     std::uint64_t next_id();
+    void begin_epoch(std::uint64_t epoch);
 
     // -- sessions (session_verbs.cc)
     bool open_session(State& command);
     bool heartbeat(State& command);
     bool report(State& command, Effects& effects);
     bool close_session(State& command, Effects& effects);
-    void start_ending(Session& session, Effects& effects);
+    void start_ending(Session& session, wire::EventReason reason, Effects& effects);
     bool end_session(Session& session, std::size_t& budget, Effects& effects);
     void revoke_puts_of(Session& session, std::size_t& budget, Effects& effects);
 
@@ -94,7 +93,7 @@ class Machine {
     void follow_epoch(std::uint64_t known_epoch, const wire::Uuid& known_master);
     bool unmount(State& command, Effects& effects);
     bool segments(State& command);
-    void expel(SegmentIndex index, Effects& effects);
+    void expel(SegmentIndex index, wire::EventReason reason, Effects& effects);
 
     // -- rebuild (rebuild.cc)
     bool inventory(State& command, Effects& effects);
@@ -125,6 +124,23 @@ class Machine {
     // Calls answer(key, ref) for up to `keys_max` keys, prefetching; until it answers false.
     template <class Answer>
     void probe_keys(State& command, std::uint32_t tenant, std::size_t keys_max, Answer&& answer);
+
+    // -- operators' questions, and what the journal is told for them (inspect.cc)
+    bool inspect(State& command, Effects& effects);
+    bool look_for_copy_events(State& command, std::uint64_t hash) const;
+    void look_for_pool_events(State& command, std::string_view name) const;
+    void describe_key(State& command, Ref ref, std::uint64_t hash, wire::InspectReply& reply) const;
+    wire::ToldCopy told_copy(const Placed& replica, std::uint64_t bytes, wire::CopyStatus status) const;
+    void describe_segments(std::string_view name, wire::InspectReply& reply) const;
+    void describe_events(const State& command, wire::InspectReply& reply) const;
+    const Session* session_of(wire::SessionId id) const;
+    std::uint64_t left_ms(std::uint64_t until_ms) const {
+        return until_ms > now_ms_ ? until_ms - now_ms_ : 0;
+    }
+    std::uint64_t passed_ms(std::uint64_t since_ms) const { return now_ms_ - std::min(now_ms_, since_ms); }
+    void note_pool(wire::EventKind kind, wire::EventReason reason, std::uint64_t number);
+    void note_session(wire::EventKind kind, wire::EventReason reason, const Session& session);
+    void note_segment(wire::EventKind kind, wire::EventReason reason, const Segment& segment);
 
     // -- puts (put_verbs.cc, placement.cc)
     bool put_start(State& command, Effects& effects);

@@ -26,8 +26,9 @@ void Metadata::session_attached(wire::SessionId session, std::uint64_t now_ms) {
 void Metadata::session_detached(wire::SessionId session, std::uint64_t now_ms) {
     state_->session_detached(session, now_ms);
 }
-void Metadata::expel(wire::SessionId session, std::uint64_t now_ms, Effects& effects) {
-    state_->expel_session(session, now_ms, effects);
+void Metadata::expel(wire::SessionId session, wire::EventReason reason, std::uint64_t now_ms,
+                     Effects& effects) {
+    state_->expel_session(session, reason, now_ms, effects);
 }
 void Metadata::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {
     state_->freed(freed, effects);
@@ -38,7 +39,6 @@ std::uint64_t Metadata::epoch() const { return state_->epoch(); }
 const wire::Uuid& Metadata::master() const { return state_->master(); }
 std::uint64_t Metadata::settled_id() const { return state_->settled_id(); }
 std::vector<std::pair<std::string, std::uint64_t>> Metadata::stats() const { return state_->stats(); }
-std::string Metadata::story(std::string_view key) const { return state_->story(key); }
 
 // Uncaught, it ends the process with its text: a wrong store is worse than a stopped one.
 void Metadata::check_invariants() const {

@@ -16,6 +16,7 @@
 #include "metadata/options.h"
 #include "wire/control.h"
 #include "wire/frame.h"
+#include "wire/inspect.h"
 
 namespace mooncake::metadata {
 
@@ -45,7 +46,7 @@ class Metadata {
 
     // The node of this session lives but does not carry out what it is told: it leaves the pool, as if it had
     // not been heard for client_ttl.
-    void expel(wire::SessionId session, std::uint64_t now_ms, Effects& effects);
+    void expel(wire::SessionId session, wire::EventReason reason, std::uint64_t now_ms, Effects& effects);
 
     // A node confirmed a retire; `freed` of them have given their range back.
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
@@ -64,8 +65,6 @@ class Metadata {
 
     // Aborts with what is wrong. Called after every step of every test.
     void check_invariants() const;
-    // The last events that touched a key or segment, oldest first, for a test that failed (bounded journal).
-    std::string story(std::string_view key) const;
 
   private:
     struct State;

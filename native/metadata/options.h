@@ -27,6 +27,7 @@ struct Options {
     std::uint64_t replay_bytes_max = 4u << 20;  // of remembered answers a session
     std::uint32_t sessions_max = 65'536;
     std::uint32_t segments_max = 16'384;
+    std::uint64_t journal_events = 65'536;  // of copies of values, 32 bytes each; see journal.h
     std::uint32_t keys_a_step_max = 1'000;  // keys handled under one hold of the lock
 };
 

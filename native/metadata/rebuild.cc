@@ -35,6 +35,7 @@ bool Machine::inventory(State& command, Effects& effects) {
         for (const auto index : mounted) {
             if (segments_.at(index).owner != session.id || segments_.at(index).is_reported) continue;
             segments_.reported(index);
+            note_segment(wire::EventKind::kSegmentTold, wire::EventReason::kNone, segments_.at(index));
             effects.push_back({Effect::Kind::kSpaceReturned, segments_.at(index).id, 0, 0});
         }
     }
@@ -161,6 +162,9 @@ bool Machine::is_dead(std::uint64_t hash, wire::PutId put_id) const {
 void Machine::end_rebuild() {
     if (is_rebuild_over_) return;
     is_rebuild_over_ = true;
+    if (epoch_ > 1) {
+        note_pool(wire::EventKind::kRebuildEnded, wire::EventReason::kNone, counters_.adopted_replicas);
+    }
     dead_ = {};
     dead_count_ = 0;
     adopted_ = {};

@@ -61,6 +61,4 @@ constexpr const ReplicaTransition* replica_transition(ReplicaStatus from, Replic
     return nullptr;
 }
 
-const char* event_name(ReplicaEvent event);
-
 }  // namespace mooncake::metadata

@@ -6,6 +6,40 @@
 
 namespace mooncake::metadata {
 
+namespace {
+
+constexpr wire::EventKind told_kind(ReplicaEvent event) {
+    switch (event) {
+        case ReplicaEvent::kPlaced:
+            return wire::EventKind::kPlaced;
+        case ReplicaEvent::kCommitted:
+            return wire::EventKind::kCommitted;
+        case ReplicaEvent::kFailed:
+            return wire::EventKind::kFailed;
+        case ReplicaEvent::kRevoked:
+            return wire::EventKind::kRevoked;
+        case ReplicaEvent::kReaped:
+            return wire::EventKind::kReaped;
+        case ReplicaEvent::kSuperseded:
+            return wire::EventKind::kSuperseded;
+        case ReplicaEvent::kRemoved:
+            return wire::EventKind::kRemoved;
+        case ReplicaEvent::kEvicted:
+            return wire::EventKind::kEvicted;
+        case ReplicaEvent::kExpired:
+            return wire::EventKind::kExpired;
+        case ReplicaEvent::kFreed:
+            return wire::EventKind::kFreed;
+        case ReplicaEvent::kExpelled:
+            return wire::EventKind::kLost;
+        case ReplicaEvent::kAdopted:
+            return wire::EventKind::kAdopted;
+    }
+    return wire::EventKind::kPlaced;
+}
+
+}  // namespace
+
 void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event,
                      std::uint64_t subject, Effects& effects) {
     const ReplicaTransition* row = replica_transition(from, event);
@@ -22,12 +56,19 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
         segment.bytes[entered] += replica.bytes;
         ++segment.counts[entered];
     }
-    if (from == ReplicaStatus::kRetiring) retiring_.erase(replica.placed.replica);
+    CopyEvent told{now_ms_, replica.placed.replica, segment.id,
+                   CopyEvent::subject_of(subject) & CopyEvent::kSubjectMask,
+                   static_cast<std::uint8_t>(told_kind(event))};
+    if (from == ReplicaStatus::kRetiring) {
+        const Retiring::Entry* entry = retiring_.find(replica.placed.replica);
+        if (entry != nullptr) told.subject = entry->subject;
+        retiring_.erase(replica.placed.replica);
+    }
     if (row->to == ReplicaStatus::kRetiring) {
-        retiring_.insert(replica.placed.replica, {replica.bytes, replica.placed.segment});
+        retiring_.insert(replica.placed.replica, {replica.bytes, replica.placed.segment, told.subject});
         effects.push_back({Effect::Kind::kRetire, segment.id, replica.placed.replica, 0});
     }
-    journal_.add({now_ms_, subject, replica.placed.replica, segment.id, event, false});
+    journal_.add(told);
 }
 
 bool Machine::end_replica(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event,

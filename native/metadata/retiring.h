@@ -17,7 +17,9 @@ class Retiring {
     struct Entry {
         std::uint64_t bytes = 0;
         SegmentIndex segment = 0;
+        std::uint64_t subject : 48;  // of CopyEvents of its key; 0 = not known
     };
+    static_assert(sizeof(Entry) == 16);
 
     const Entry* find(wire::ReplicaId replica) const { return shards_[shard_index(replica)].find(replica); }
     void insert(wire::ReplicaId replica, Entry entry) {

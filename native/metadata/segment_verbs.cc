@@ -54,8 +54,7 @@ bool Machine::mount(State& command, Effects& effects) {
 // commands: take a later number before anything is granted there.
 void Machine::follow_epoch(std::uint64_t known_epoch, const wire::Uuid& known_master) {
     if (known_epoch < epoch_ || (known_epoch == epoch_ && known_master == master_)) return;
-    epoch_ = known_epoch + 1;
-    counter_ = 0;
+    begin_epoch(known_epoch + 1);
 }
 
 wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescription& segment,
@@ -80,7 +79,7 @@ wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescri
         const Segment& other = segments_.at(index);
         const bool older = other.incarnation != segment.incarnation &&
                            (other.name == segment.name || shares_endpoint(other, segment));
-        if (older) expel(index, effects);
+        if (older) expel(index, wire::EventReason::kReplaced, effects);
     }
     if (segments_.mounted().size() + segments_.expelled_count() >= options_.segments_max) {
         return {wire::Status::kBusy, 0};
@@ -88,7 +87,8 @@ wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescri
     const wire::SegmentId id = next_id();
     segments_.mount(id, session.id, segment, !with_inventory);
     ++counters_.segments_mounted;
-    journal_.add({now_ms_, table_.hash(kSegmentSubject, segment.name), 0, id, ReplicaEvent::kPlaced, true});
+    note_segment(wire::EventKind::kSegmentMounted, wire::EventReason::kNone,
+                 segments_.at(*segments_.find(id)));
     effects.push_back({Effect::Kind::kMounted, id, 0, session.id});
     effects.push_back({Effect::Kind::kSpaceReturned, id, 0, 0});
     return {wire::Status::kOk, id};
@@ -104,7 +104,7 @@ bool Machine::unmount(State& command, Effects& effects) {
         } else if (segments_.at(*index).owner != command.prefix.session) {
             statuses.push_back(wire::Status::kIllegalClient);
         } else {
-            expel(*index, effects);
+            expel(*index, wire::EventReason::kAsked, effects);
             statuses.push_back(wire::Status::kOk);
         }
     }
@@ -116,10 +116,9 @@ bool Machine::unmount(State& command, Effects& effects) {
 
 // Out of the pool at once: nothing is read or placed there any more. What still names it goes bit by bit,
 // with tick or when a request meets it.
-void Machine::expel(SegmentIndex index, Effects& effects) {
+void Machine::expel(SegmentIndex index, wire::EventReason reason, Effects& effects) {
     const Segment& segment = segments_.at(index);
-    journal_.add(
-        {now_ms_, table_.hash(kSegmentSubject, segment.name), 0, segment.id, ReplicaEvent::kExpelled, true});
+    note_segment(wire::EventKind::kSegmentLeft, reason, segment);
     effects.push_back({Effect::Kind::kExpel, segment.id, 0, segment.owner});
     ++counters_.segments_expelled;
     segments_.expel(index);

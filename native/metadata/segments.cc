@@ -5,36 +5,6 @@
 
 namespace mooncake::metadata {
 
-const char* event_name(ReplicaEvent event) {
-    switch (event) {
-        case ReplicaEvent::kPlaced:
-            return "placed";
-        case ReplicaEvent::kCommitted:
-            return "committed";
-        case ReplicaEvent::kFailed:
-            return "failed";
-        case ReplicaEvent::kRevoked:
-            return "revoked";
-        case ReplicaEvent::kReaped:
-            return "reaped";
-        case ReplicaEvent::kSuperseded:
-            return "superseded";
-        case ReplicaEvent::kRemoved:
-            return "removed";
-        case ReplicaEvent::kEvicted:
-            return "evicted";
-        case ReplicaEvent::kExpired:
-            return "expired";
-        case ReplicaEvent::kFreed:
-            return "freed";
-        case ReplicaEvent::kExpelled:
-            return "expelled";
-        case ReplicaEvent::kAdopted:
-            return "adopted";
-    }
-    return "?";
-}
-
 wire::SegmentDescription Segment::description() const {
     return {tier, capacity_bytes, incarnation, name, host_id, {endpoints.begin(), endpoints.end()}};
 }

@@ -18,6 +18,7 @@ bool Machine::open_session(State& command) {
         session = &sessions_.open(next_id(), request.process, request.name, request.host_id, request.tenant);
         await({later(options_.client_ttl_ms), session->id, 0, Deadline::Kind::kSession});
         ++counters_.sessions_opened;
+        note_session(wire::EventKind::kSessionOpened, wire::EventReason::kNone, *session);
     }
     session->heard_ms = now_ms_;
     command.prefix.session = session->id;
@@ -68,7 +69,9 @@ bool Machine::report(State& command, Effects& effects) {
 }
 
 bool Machine::close_session(State& command, Effects& effects) {
-    if (Session* session = sessions_.find(command.prefix.session)) start_ending(*session, effects);
+    if (Session* session = sessions_.find(command.prefix.session)) {
+        start_ending(*session, wire::EventReason::kAsked, effects);
+    }
     std::size_t budget = options_.keys_a_step_max;
     Session* session = sessions_.find_ending(command.prefix.session);
     // Where nothing is left, tick was faster.
@@ -78,22 +81,24 @@ bool Machine::close_session(State& command, Effects& effects) {
 }
 
 // From here on no request finds the session, and its segments are out of the pool.
-void Machine::start_ending(Session& session, Effects& effects) {
+void Machine::start_ending(Session& session, wire::EventReason reason, Effects& effects) {
+    note_session(wire::EventKind::kSessionEnded, reason, session);
     sessions_.begin_end(session);
     effects.push_back({Effect::Kind::kEndSession, 0, 0, session.id});
     std::vector<SegmentIndex> owned;
     for (const auto index : segments_.mounted()) {
         if (segments_.at(index).owner == session.id) owned.push_back(index);
     }
-    for (const auto index : owned) expel(index, effects);
+    for (const auto index : owned) expel(index, reason, effects);
 }
 
-void Machine::expel_session(wire::SessionId id, std::uint64_t now_ms, Effects& effects) {
+void Machine::expel_session(wire::SessionId id, wire::EventReason reason, std::uint64_t now_ms,
+                            Effects& effects) {
     advance_clock(now_ms);
     Session* session = sessions_.find(id);
     if (session == nullptr) return;
     ++counters_.sessions_expired;
-    start_ending(*session, effects);
+    start_ending(*session, reason, effects);
 }
 
 // Takes down what an ending session left, in steps. True: the session is no more.
@@ -123,6 +128,7 @@ void Machine::session_detached(wire::SessionId id, std::uint64_t now_ms) {
     if (session == nullptr || !session->attached) return;
     session->attached = false;
     session->detached_ms = now_ms_;
+    note_session(wire::EventKind::kConnectionLost, wire::EventReason::kNone, *session);
     await({later(options_.session_grace_ms), id, 0, Deadline::Kind::kGrace});
 }
 

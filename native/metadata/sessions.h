@@ -95,6 +95,9 @@ class Sessions {
     Session* find(wire::SessionId id);
     const Session* find(wire::SessionId id) const { return const_cast<Sessions*>(this)->find(id); }
     Session* find_ending(wire::SessionId id);
+    const Session* find_ending(wire::SessionId id) const {
+        return const_cast<Sessions*>(this)->find_ending(id);
+    }
     Session* find_process(const wire::Uuid& process, std::string_view tenant);
     Session& open(wire::SessionId id, const wire::Uuid& process, std::string_view name,
                   std::string_view host_id, std::string_view tenant);

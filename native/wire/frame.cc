@@ -42,6 +42,8 @@ const char* verb_name(Verb verb) {
             return "list";
         case Verb::kStats:
             return "stats";
+        case Verb::kInspect:
+            return "inspect";
         case Verb::kRetire:
             return "retire";
         case Verb::kReport:

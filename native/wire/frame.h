@@ -39,6 +39,7 @@ enum class Verb : std::uint8_t {
     kWhy = 19,
     kList = 20,
     kStats = 21,
+    kInspect = 22,
     kRetire = 30,     // master to node
     kReport = 31,     // node to master
     kInventory = 32,  // node to master

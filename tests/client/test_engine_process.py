@@ -98,7 +98,7 @@ CHILD_TRIES_EVERYTHING = """
 import asyncio, inspect, os, signal, socket, struct, sys
 from mooncake_client import AsyncStore, ClosedError, Store
 
-ARGUMENTS = {"key": "k", "keys": ["k"], "value": b"v", "values": [b"v"], "target": bytearray(8),
+ARGUMENTS = {"key": "k", "name": "n", "keys": ["k"], "value": b"v", "values": [b"v"], "target": bytearray(8),
              "targets": [bytearray(8)], "buffer": bytearray(8), "prefix": ""}
 NO_VERBS = {"close", "aclose", "embedded", "connect", "from_config", "unregister"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def test_an_error_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
 def test_help_lists_the_commands(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capfd.readouterr().out
-    for command in ("status", "segments", "keys", "stat", "get", "put", "remove"):
+    for command in ("status", "segments", "keys", "stat", "events", "why", "get", "put", "remove"):
         assert command in shown
 
 
@@ -83,3 +84,49 @@ def test_why_tells_what_became_of_a_key(
     lines = capfd.readouterr().out.splitlines()
     assert lines[:3] == ["never stored", "stored", "present"]
     assert lines[-1].startswith("removed, ")
+
+
+def test_stat_tells_a_keys_state_and_story(
+    master: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "value").write_bytes(b"v" * 100)
+    assert run(master, "put", "told", str(tmp_path / "value")) == 0
+    assert run(master, "stat", "told") == 0
+    shown = capfd.readouterr().out
+    for part in (
+        "key told: present",
+        "100 bytes",
+        "copy on seg-a (dram",
+        "readable",
+        "written whole on seg-a",
+    ):
+        assert part in shown
+    assert run(master, "remove", "told") == 0
+    assert run(master, "stat", "told") == 1
+    shown = capfd.readouterr().out
+    assert "key told: removed" in shown
+    assert "removed (seg-a)" in shown
+    assert run(master, "stat", "told", "--json", "--limit", "2") == 1
+    told = json.loads(capfd.readouterr().out)
+    assert (told["now"]["is_visible"], told["now"]["reason"]) == (False, "removed")
+    assert len(told["events"]) == 2
+    assert (told["key"], told["tenant"]) == ("told", "default")
+    assert run(master, "stat", "told", "--tenant", "somebody") == 1
+    assert "never stored" in capfd.readouterr().out
+
+
+def test_stat_tells_of_a_node_and_events_what_happened_lately(
+    master: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(master, "stat", "--node", "seg-a") == 0
+    shown = capfd.readouterr().out
+    for part in ("segment seg-a: in the pool", "8MiB", ": connected, heard", "segment seg-a joined the pool"):
+        assert part in shown
+    assert run(master, "stat", "--node", "nobody") == 1
+    assert "no segment of it is in the pool" in capfd.readouterr().out
+    assert run(master, "events", "--limit", "1000") == 0
+    shown = capfd.readouterr().out
+    assert "segment seg-a joined the pool" in shown
+    assert "the master took epoch" in shown
+    assert run(master, "events", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["events"]

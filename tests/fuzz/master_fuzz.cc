@@ -11,6 +11,7 @@
 #include "fake_connection.h"
 #include "master/lane_server.h"
 #include "wire/control.h"
+#include "wire/inspect.h"
 #include "wire/lane.h"
 #include "wire/value_header.h"
 
@@ -50,7 +51,7 @@ enum Event : std::uint8_t {
 constexpr std::array kKeysVerbs = {Verb::kExists, Verb::kMatchPrefix, Verb::kLookup, Verb::kRemove,
                                    Verb::kTouch,  Verb::kRelease,     Verb::kWhy};
 constexpr std::array kAskVerbs = {Verb::kHeartbeat, Verb::kCloseSession, Verb::kList, Verb::kSegments,
-                                  Verb::kStats,     Verb::kUnmount,      Verb::kPing};
+                                  Verb::kStats,     Verb::kUnmount,      Verb::kPing, Verb::kInspect};
 
 struct Peer {
     fuzz::FakePtr connection;
@@ -99,6 +100,7 @@ class World {
         options.keys_a_step_max = 3;
         options.replay_window = 8;
         options.replay_bytes_max = 2'048;
+        options.journal_events = 16;
         return options;
     }
     static master::DriverOptions parking() {
@@ -291,6 +293,14 @@ class World {
             case Verb::kStats:
                 REQUIRE(wire::parse_stats(body).has_value());
                 break;
+            case Verb::kInspect: {
+                const auto asked = wire::parse_inspect(question);
+                const auto reply = wire::parse_inspect_reply(body);
+                REQUIRE(asked && reply && reply->key.has_value() == (asked->subject == wire::Subject::kKey));
+                REQUIRE(reply->events.size() <=
+                        (asked->limit == 0 ? wire::kEventsShownDefault : asked->limit));
+                break;
+            }
             case Verb::kReport:
                 REQUIRE(wire::parse_report_reply(body).has_value());
                 break;
@@ -481,9 +491,16 @@ class World {
         const auto segments = verb == Verb::kUnmount || verb == Verb::kSegments
                                   ? some_segments(input)
                                   : std::vector<wire::SegmentId>{};
+        const std::size_t subject = verb == Verb::kInspect ? input.below(3) : 0;
+        const auto name = subject == 0   ? std::string_view{}
+                          : subject == 1 ? some_keys(input, 1)[0]
+                                         : std::string_view(input.flag() ? "n0" : "a");
         const auto head = prefix(peer, input, changes);
         send(peer, verb, packed([&](auto& writer) {
-                 if (verb == Verb::kList) {
+                 if (verb == Verb::kInspect) {
+                     wire::encode_inspect(head, segments, static_cast<wire::Subject>(subject), input.u8() % 8,
+                                          name, writer);
+                 } else if (verb == Verb::kList) {
                      wire::encode_list(head, input.u8() % 4, input.u8() % 8, "", writer);
                  } else if (verb == Verb::kSegments || verb == Verb::kUnmount) {
                      wire::encode_segment_ids(head, segments, writer);
@@ -614,6 +631,8 @@ std::vector<std::pair<std::string, wire::Buffer>> fuzz::seeds() {
     event(life, kConfirm, 0, {1});
     event(life, kReport, 0, {1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 0, 1});
     for (std::uint8_t verb = 0; verb < kAskVerbs.size(); ++verb) event(life, kAsk, 1, {verb, 0, 0, 0, 0});
+    event(life, kAsk, 1, {kAskVerbs.size() - 1, 1, 1, 0, 0});
+    event(life, kAsk, 1, {kAskVerbs.size() - 1, 2, 1, 0, 0});
     made.emplace_back("life", life);
 
     Script full = cluster(20);  // 10,240 bytes; a value takes 4,864

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
+from google.protobuf.message import Message
 from lane_peer import CLIENT, HANG_S, NODE, LanePeer
 
 from mooncake_store import _core
@@ -32,6 +33,7 @@ class Door(Protocol):
     def exists(self, keys: Sequence[bytes], avoid: Sequence[int] = ()) -> list[int]: ...
     def match_prefix(self, keys: Sequence[bytes]) -> tuple[int, int]: ...
     def why(self, keys: Sequence[bytes]) -> list[tuple[int, int, int]]: ...
+    def inspect(self, *, key: bytes = b"", name: str = "", events_max: int = 0) -> dict[str, Any]: ...
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]: ...
     def put_start(
         self,
@@ -100,6 +102,11 @@ class LaneDoor:
     def why(self, keys: Sequence[bytes]) -> list[tuple[int, int, int]]:
         body = _core.encode_keys_request(self.session, keys)
         return _core.parse_why_reply(self._ask("why", body))
+
+    def inspect(self, *, key: bytes = b"", name: str = "", events_max: int = 0) -> dict[str, Any]:
+        subject = 1 if key else 2 if name else 0
+        body = _core.encode_inspect(self.session, subject, key or name.encode(), events_max)
+        return dict(_core.parse_inspect_reply(self._ask("inspect", body)))
 
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]:
         body = _core.encode_keys_request(self.session, keys)
@@ -199,6 +206,14 @@ class GrpcDoor:
         reply = self._ask("Why", pb.KeysRequest(session=self.session, keys=keys))
         return [(one.status, one.reason, one.ended_ms_ago) for one in reply.answers]
 
+    def inspect(self, *, key: bytes = b"", name: str = "", events_max: int = 0) -> dict[str, Any]:
+        request = pb.InspectRequest(session=self.session, events_max=events_max)
+        if key:
+            request.key = key
+        elif name:
+            request.name = name
+        return _inspected(self._ask("Inspect", request))
+
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]:
         reply = self._ask("Lookup", pb.KeysRequest(session=self.session, keys=keys))
         return [(one.status, one.put_id, one.size, _places(one.places)) for one in reply.found]
@@ -259,6 +274,33 @@ class GrpcDoor:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def _inspected(reply: pb.InspectReply) -> dict[str, Any]:
+    """A message in the terms of `_core.parse_inspect_reply`."""
+
+    def fields(message: Message) -> dict[str, Any]:
+        return {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
+
+    key = fields(reply.key)
+    key["flags"] = key.pop("hard_pinned") | key.pop("soft_pinned") << 1
+    copies = [fields(copy) for copy in reply.copies]
+    segments = [fields(segment) for segment in reply.segments]
+    events = [fields(event) for event in reply.events]
+    for copy in copies:
+        copy["has_left"] = copy.pop("segment_left")
+    for segment in segments:
+        segment["owner"] = segment.pop("owner_session")
+        segment["flags"] = segment.pop("connected") | segment.pop("told") << 1 | segment.pop("suspected") << 2
+    for event in events:
+        event["id"] = event.pop("replica")
+    return {
+        **fields(reply),
+        "key": key if reply.HasField("key") else None,
+        "copies": copies,
+        "segments": segments,
+        "events": events,
+    }
 
 
 def _places(places: Sequence[pb.Place]) -> Places:

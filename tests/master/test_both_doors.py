@@ -191,3 +191,43 @@ def test_why_tells_the_end_of_each_key(door: Door) -> None:
         (Status.OBJECT_NOT_FOUND, 1),
         (Status.INVALID_KEY, 1),
     ]
+
+
+def test_inspect_tells_of_a_key(door: Door) -> None:
+    put_id = put(door, b"k")
+    door.remove([b"k"], force=True)
+    door.put_start([b"k"], [7], upsert=True)
+    told = door.inspect(key=b"k", events_max=3)
+    assert (told["key"]["status"], told["key"]["put_id"]) == (Status.REPLICA_IS_NOT_READY, 0)
+    assert told["key"]["unfinished_put_id"] > put_id
+    assert told["key"]["unfinished_owner"] == door.session
+    assert [event["kind"] for event in told["events"]] == [1, 7, 2]
+    assert told["has_older_events"]
+    assert [copy["status"] for copy in told["copies"]] == [1, 3]
+    assert (
+        set(told)
+        == set(door.inspect())
+        == {
+            *("key", "copies", "segments", "events"),
+            *("has_older_events", "dropped_events", "oldest_event_ms_ago"),
+        }
+    )
+
+
+def test_inspect_tells_of_a_segment_and_of_what_happened_lately(
+    door: Door, request: pytest.FixtureRequest
+) -> None:
+    name = f"segment of {request.node.name}"
+    told = door.inspect(name=name)
+    [segment] = told["segments"]
+    assert (segment["name"], segment["capacity_bytes"], segment["tier"]) == (name, 64 * MIB, 1)
+    assert told["key"] is None
+    assert 23 in [event["kind"] for event in told["events"]]
+    assert name in [event["name"] for event in door.inspect(events_max=1_024)["events"]]
+
+
+def test_inspect_refuses_more_events_than_an_answer_holds(door: Door) -> None:
+    with pytest.raises((InvalidArgument, ValueError)):
+        door.inspect(key=b"k", events_max=1_025)
+    with pytest.raises((InvalidArgument, ValueError)):
+        door.inspect(name="n" * 256)

@@ -181,7 +181,7 @@ MUTANTS = [
         (
             Edit(
                 "native/master/state_driver.cc",
-                "        metadata_.expel(owner, now_ms, effects_);\n",
+                "        metadata_.expel(owner, wire::EventReason::kStalled, now_ms, effects_);\n",
                 "",
             ),
         ),

@@ -613,8 +613,8 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/segment_verbs.cc",
-                "    epoch_ = known_epoch + 1;",
-                "    epoch_ = known_epoch;",
+                "    begin_epoch(known_epoch + 1);",
+                "    begin_epoch(known_epoch);",
             ),
         ),
         (test("metadata/test_liveness", "test_later_epoch_of_a_mounting_node_is_overtaken"),),
