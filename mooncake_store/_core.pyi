@@ -549,7 +549,7 @@ class MetadataCommand:
 
 class Metadata:
     """The state machine without a driver. Effects are tuples (kind, segment, replica, session), kind one of
-    retire, expel, end_session, mounted, space_returned.
+    retire, expel, end_session, mounted, copy, space_returned.
     """
 
     def __init__(self, epoch: int = 1, master: bytes = ..., seed: int = 0, **settings: float | str) -> None:
@@ -572,6 +572,13 @@ class Metadata:
     def session_attached(self, session: int, now_ms: int) -> None: ...
     def session_detached(self, session: int, now_ms: int) -> None: ...
     def freed(self, replicas: Sequence[int]) -> list[tuple[str, int, int, int]]: ...
+    def copy_order(self, target: int) -> dict[str, Any] | None:
+        """What its node is told: target, segment, source, digest, put_id, size, timeout_ms, endpoints."""
+
+    def copies_to(self, node: int) -> list[int]: ...
+    def copy_answered(
+        self, node: int, target: int, status: int, now_ms: int
+    ) -> list[tuple[str, int, int, int]]: ...
     def tick(self, now_ms: int) -> tuple[bool, list[tuple[str, int, int, int]]]:
         """(nothing is left to do now, effects)."""
 
@@ -844,6 +851,10 @@ class Master:
         eviction_high_watermark_ratio: float = 0.90,
         eviction_ratio: float = 0.05,
         allocation: str = "random",
+        repair_low_watermark_ratio: float = 0.80,
+        repair_bytes_per_s: int = 256 << 20,
+        copies_a_node_max: int = 8,
+        copy_timeout_ms: int = 10_000,
         max_keys: int = 10_000_000,
         max_metadata_bytes: int = 4 << 30,
         journal_events: int = 65_536,
@@ -934,8 +945,11 @@ class Node:
         Raises RuntimeError naming sizes (memory), OSError naming host and port (a port that is taken).
         """
 
-    def stop(self) -> None:
-        """Unmount, waiting at most a second for the master, then end every connection. Idempotent."""
+    def stop(self, handover_ms: int = 0) -> None:
+        """Have the master move what it can elsewhere for at most handover_ms, unmount, end all connections.
+
+        The master is waited for at most a second, reads under way at most two. Idempotent.
+        """
 
     def wait_mounted(self, timeout_ms: int) -> bool:
         """Whether the segments are mounted, at the latest after timeout_ms."""

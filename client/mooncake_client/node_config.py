@@ -99,6 +99,15 @@ class NodeConfig:
     send_stall_ms: int = setting(
         Kind.DURATION, 10_000, "A reader that takes no bytes for this long is disconnected.", minimum=100
     )
+    stop_handover_ms: int = setting(
+        Kind.DURATION,
+        5_000,
+        "On a stop signal other nodes may take over values for this long, the hottest first; 0: none do.",
+        flag="stop_handover_s",
+        unit="s",
+        minimum=0,
+        maximum=600_000,
+    )
     peer_bytes_in_flight_max: int = setting(
         Kind.SIZE,
         256 << 20,

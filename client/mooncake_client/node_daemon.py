@@ -26,7 +26,10 @@ _LOOK_S: Final = 0.5  # between looks at the node, for the log
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 after SIGTERM or SIGINT, 1 when it could not start, 2 for a wrong flag."""
+    """Exit status: 0 after SIGTERM or SIGINT, 1 when it could not start, 2 for a wrong flag.
+
+    After a second one it is the signal's own.
+    """
     loaded = NODE_FLAGS.load_or_exit(argv)
     config = loaded.config
     if config.global_segment_size == 0:
@@ -54,8 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         serve(node, config)
     finally:
-        node.stop()
+        end(node, config)
     return 0
+
+
+def end(node: _core.Node, config: NodeConfig) -> None:
+    """Leave the pool in order. A second stop signal ends the process at once, as if it were killed."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    node.stop(config.stop_handover_ms)
+    moved = node.status()["stats"]["handed_over_total"]
+    log.info("has left the pool; other nodes took over %d values", moved)
 
 
 def start_node(config: NodeConfig) -> _core.Node:

@@ -36,6 +36,10 @@ class EventKind(str, Enum):
     FREED = "freed"
     LOST = "lost"
     ADOPTED = "adopted"
+    COPY_BEGUN = "copy begun"
+    COPIED = "copied"
+    COPY_FAILED = "copy failed"
+    MOVED = "moved"
     SESSION_OPENED = "session opened"
     SESSION_ENDED = "session ended"
     CONNECTION_LOST = "connection lost"
@@ -47,6 +51,7 @@ class EventKind(str, Enum):
     REPORTED_UNREACHABLE = "reported unreachable"
     PROBE_ANSWERED = "probe answered"
     PROBE_FAILED = "probe failed"
+    SEGMENT_DRAINING = "segment draining"
 
     def __str__(self) -> str:
         return self.value
@@ -67,7 +72,7 @@ class EventReason(str, Enum):
         return self.value
 
 
-_KINDS: Final = dict(zip((*range(1, 13), *range(20, 31)), EventKind, strict=True))
+_KINDS: Final = dict(zip((*range(1, 17), *range(20, 32)), EventKind, strict=True))
 _REASONS: Final = tuple(EventReason)
 
 
@@ -93,7 +98,7 @@ class Copy:
     """One copy of the key's value, or of one that is under way or on its way out."""
 
     replica_id: int
-    status: Literal["unfinished", "live", "retiring"]
+    status: Literal["unfinished", "live", "retiring", "copying"]
     segment: str
     segment_id: int
     host_id: str
@@ -216,10 +221,11 @@ def _key(key: _core.InspectedKey) -> KeyState:
     )
 
 
-_STATUSES: Final[dict[int, Literal["unfinished", "live", "retiring"]]] = {
+_STATUSES: Final[dict[int, Literal["unfinished", "live", "retiring", "copying"]]] = {
     1: "unfinished",
     2: "live",
     3: "retiring",
+    4: "copying",
 }
 
 

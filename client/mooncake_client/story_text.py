@@ -23,6 +23,10 @@ _WORDS: Final = {
     EventKind.FREED: "{name} gave its memory back",
     EventKind.LOST: "lost: {name} left the pool",
     EventKind.ADOPTED: "told by {name}, which held it from before the master's restart",
+    EventKind.COPY_BEGUN: "to be copied to {name}",
+    EventKind.COPIED: "copied to {name}: readable there from here on",
+    EventKind.COPY_FAILED: "not copied to {name} after all",
+    EventKind.MOVED: "moved away from {name}",
     EventKind.SESSION_OPENED: "session of {name} opened",
     EventKind.SESSION_ENDED: "session of {name} ended",
     EventKind.CONNECTION_LOST: "{name} lost its connection to the master",
@@ -34,9 +38,15 @@ _WORDS: Final = {
     EventKind.REPORTED_UNREACHABLE: "clients report that they cannot reach {name}",
     EventKind.PROBE_ANSWERED: "the master reaches {name}",
     EventKind.PROBE_FAILED: "the master cannot reach {name} either",
+    EventKind.SEGMENT_DRAINING: "segment {name} is about to leave: what is hot moves elsewhere",
 }
 
-_COPY_STATUS: Final = {"unfinished": "being written", "live": "readable", "retiring": "on its way out"}
+_COPY_STATUS: Final = {
+    "unfinished": "being written",
+    "live": "readable",
+    "retiring": "on its way out",
+    "copying": "being copied there",
+}
 
 
 def ago(ms: int) -> str:

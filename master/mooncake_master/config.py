@@ -176,6 +176,23 @@ class MasterConfig:
     allow_evict_soft_pinned_objects: bool = setting(
         Kind.BOOL, True, "Whether soft-pinned objects may be evicted when nothing else is left."
     )
+    repair_low_watermark_ratio: float = setting(
+        Kind.FLOAT,
+        0.80,
+        "Used fraction of the memory up to which lost replicas are copied anew.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    repair_bytes_per_s: int = setting(
+        Kind.SIZE, 256 << 20, "Most bytes a second that such copies may take; 0: none are made.", minimum=0
+    )
+    copies_a_node_max: int = setting(
+        Kind.INT,
+        8,
+        "Copies between nodes (repair, handover) that one node sends or receives at a time.",
+        minimum=1,
+        maximum=64,
+    )
     max_keys: int = setting(
         Kind.INT,
         10_000_000,

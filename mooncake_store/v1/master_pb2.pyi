@@ -337,10 +337,12 @@ class InspectReply(_message.Message):
         UNFINISHED: _ClassVar[InspectReply.CopyStatus]
         LIVE: _ClassVar[InspectReply.CopyStatus]
         RETIRING: _ClassVar[InspectReply.CopyStatus]
+        COPYING: _ClassVar[InspectReply.CopyStatus]
     COPY_STATUS_UNSPECIFIED: InspectReply.CopyStatus
     UNFINISHED: InspectReply.CopyStatus
     LIVE: InspectReply.CopyStatus
     RETIRING: InspectReply.CopyStatus
+    COPYING: InspectReply.CopyStatus
     class Key(_message.Message):
         __slots__ = ("status", "reason", "ended_ms_ago", "put_id", "size", "hard_pinned", "soft_pinned", "soft_pin_ms", "ttl_ms", "lease_count", "lease_ms", "hold_ms", "unfinished_put_id", "unfinished_size", "unfinished_age_ms", "unfinished_owner", "unfinished_owner_name")
         STATUS_FIELD_NUMBER: _ClassVar[int]

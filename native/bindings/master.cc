@@ -284,6 +284,14 @@ const std::vector<Setting>& settings() {
               [](O& o) -> double& { return o.metadata.eviction_high_watermark_ratio; }),
         ratio("eviction_ratio", [](O& o) -> double& { return o.metadata.eviction_ratio; }),
         {"allocation", set_allocation},
+        ratio("repair_low_watermark_ratio",
+              [](O& o) -> double& { return o.metadata.repair_low_watermark_ratio; }),
+        integer<U64>(
+            "repair_bytes_per_s", [](O& o) -> U64& { return o.metadata.repair_bytes_per_s; }, 0),
+        integer<U32>(
+            "copies_a_node_max", [](O& o) -> U32& { return o.metadata.copies_a_node_max; }, 1),
+        integer<U64>(
+            "copy_timeout_ms", [](O& o) -> U64& { return o.metadata.copy_timeout_ms; }, 1),
         integer<U64>(
             "max_keys", [](O& o) -> U64& { return o.metadata.max_keys; }, 1),
         integer<U64>(

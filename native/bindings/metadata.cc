@@ -34,6 +34,8 @@ const char* kind_name(Effect::Kind kind) {
             return "end_session";
         case Effect::Kind::kMounted:
             return "mounted";
+        case Effect::Kind::kCopy:
+            return "copy";
         case Effect::Kind::kSpaceReturned:
             return "space_returned";
     }
@@ -81,6 +83,12 @@ Options to_options(const nb::kwargs& settings) {
             set("eviction_high_watermark_ratio", options.eviction_high_watermark_ratio) ||
             set("eviction_ratio", options.eviction_ratio) || set("max_keys", options.max_keys) ||
             set("max_metadata_bytes", options.max_metadata_bytes) ||
+            set("copies_max", options.copies_max) || set("copies_a_node_max", options.copies_a_node_max) ||
+            set("copy_timeout_ms", options.copy_timeout_ms) ||
+            set("repair_low_watermark_ratio", options.repair_low_watermark_ratio) ||
+            set("repair_bytes_per_s", options.repair_bytes_per_s) ||
+            set("repair_queue_max", options.repair_queue_max) ||
+            set("handover_keys_max", options.handover_keys_max) ||
             set("replay_window", options.replay_window) || set("journal_events", options.journal_events) ||
             set("replay_bytes_max", options.replay_bytes_max) || set("sessions_max", options.sessions_max) ||
             set("segments_max", options.segments_max) || set("keys_a_step_max", options.keys_a_step_max);
@@ -119,6 +127,21 @@ std::pair<bool, nb::list> tick(Metadata& self, std::uint64_t now_ms) {
     Effects effects;
     const bool idle = self.tick(now_ms, effects);
     return {idle, to_python(effects)};
+}
+
+nb::object copy_order(const Metadata& self, std::uint64_t target) {
+    const auto order = self.copy_order(target);
+    if (!order) return nb::none();
+    nb::dict dict;
+    dict["target"] = order->target;
+    dict["segment"] = order->segment;
+    dict["source"] = order->source;
+    dict["digest"] = order->digest;
+    dict["put_id"] = order->put_id;
+    dict["size"] = order->size;
+    dict["timeout_ms"] = order->timeout_ms;
+    dict["endpoints"] = order->endpoints;
+    return dict;
 }
 
 nb::dict stats(const Metadata& self) {
@@ -163,6 +186,16 @@ void bind_metadata(nb::module_& module) {
                 return to_python(effects);
             },
             "replicas"_a)
+        .def("copy_order", &copy_order, "target"_a)
+        .def("copies_to", &Metadata::copies_to, "node"_a)
+        .def(
+            "copy_answered",
+            [](Metadata& self, std::uint64_t node, std::uint64_t target, int status, std::uint64_t now_ms) {
+                Effects effects;
+                self.copy_answered(node, target, static_cast<wire::Status>(status), now_ms, effects);
+                return to_python(effects);
+            },
+            "node"_a, "target"_a, "status"_a, "now_ms"_a)
         .def("tick", &tick, "now_ms"_a)
         .def_prop_ro("epoch", &Metadata::epoch)
         .def_prop_ro("master", [](const Metadata& self) { return from_uuid(self.master()); })

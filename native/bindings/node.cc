@@ -53,6 +53,8 @@ nb::dict status_of(const Node& self) {
     counts["expulsions_total"] = status.control.expulsions_total;
     counts["reports_total"] = status.control.reports_total;
     counts["retired_total"] = status.control.retired_total;
+    counts["copies_ordered_total"] = status.control.copies_ordered_total;
+    counts["handed_over_total"] = status.control.handed_over_total;
     counts["ready_bytes"] = status.ready_bytes;
     counts["capacity_bytes"] = status.counts.capacity_bytes;
     counts["used_bytes"] = status.counts.used_bytes;
@@ -122,7 +124,7 @@ void bind_node(nb::module_& module) {
             "connections_max"_a = 16'384, "peer_bytes_max"_a = std::uint64_t{256} << 20,
             "connect_timeout_ms"_a = 1'000, "request_timeout_ms"_a = 3'000, "stall_timeout_ms"_a = 10'000)
         .def("start", start)
-        .def("stop", &Node::stop, nb::call_guard<GilReleased>())
+        .def("stop", &Node::stop, "handover_ms"_a = 0, nb::call_guard<GilReleased>())
         .def("wait_mounted", &Node::wait_mounted, "timeout_ms"_a, nb::call_guard<GilReleased>())
         .def("status", &status_of)
         .def_prop_ro("data_port", &Node::data_port)

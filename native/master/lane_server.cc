@@ -25,6 +25,7 @@ Door door_of(Verb verb) {
         case Verb::kUnmount:
             return Door::kBoth;
         case Verb::kMount:
+        case Verb::kDrain:
         case Verb::kReport:
         case Verb::kInventory:
             return Door::kNodes;
@@ -43,6 +44,7 @@ Door door_of(Verb verb) {
             return Door::kClients;
         case Verb::kHello:
         case Verb::kRetire:
+        case Verb::kCopy:
         case Verb::kRead:
         case Verb::kWrite:
             return Door::kClosed;
@@ -137,12 +139,17 @@ class LaneConnection final : public net::ConnectionHandler {
         connection.send(reply_frame(header, Status::kOk, driver_->epoch(), answer));
     }
 
-    // The only questions a master asks are retire commands, and only nodes are asked.
+    // The only questions a master asks are retire and copy commands, and only nodes are asked.
     void on_reply(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
-        const bool is_expected = link_->role == Role::kNode && header.verb == Verb::kRetire;
-        if (is_expected && driver_->retire_answered(link_, header.status, body)) return;
+        const bool is_retire = header.verb == Verb::kRetire;
+        const bool is_expected = link_->role == Role::kNode && (is_retire || header.verb == Verb::kCopy);
+        if (is_expected && (is_retire ? driver_->retire_answered(link_, header.status, body)
+                                      : driver_->copy_answered(link_, header.status, body))) {
+            return;
+        }
         counters_.malformed_total.fetch_add(1, std::memory_order_relaxed);
-        connection.close(is_expected ? "malformed answer to a retire" : "an answer to no question");
+        connection.close(is_expected ? std::string("malformed answer to a ") + wire::verb_name(header.verb)
+                                     : "an answer to no question");
     }
 
     void on_request(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {

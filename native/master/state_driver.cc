@@ -69,6 +69,7 @@ struct StateDriver::Answer {
 // What a hold of the lock leaves to be done without it.
 struct StateDriver::Outbox {
     std::vector<LinkPtr> links;  // have commands to be sent
+    std::vector<std::pair<LinkPtr, wire::Buffer>> copies;
     std::vector<Answer> answers;
     std::deque<CallPtr> resumed;
     std::vector<LinkPtr> stalled;
@@ -168,6 +169,30 @@ bool StateDriver::retire_answered(const LinkPtr& link, Status status, wire::Byte
     return true;
 }
 
+bool StateDriver::copy_answered(const LinkPtr& link, Status status, wire::Bytes body) {
+    if (!wire::ok(status)) {
+        {
+            const std::lock_guard guard(lock_);
+            ++copies_refused_total_;
+        }
+        link->close(std::string("it refused a copy command: ") + wire::status_name(status));
+        return true;
+    }
+    const auto reply = wire::parse_copy_reply(body);
+    if (!reply) return false;
+    Outbox outbox;
+    {
+        const std::lock_guard guard(lock_);
+        const std::vector<wire::SessionId> sessions = link->sessions;
+        for (const auto session : sessions) {
+            metadata_.copy_answered(session, reply->target, reply->status, clock_.now_ms(), effects_);
+        }
+        absorb(nullptr, outbox);
+    }
+    carry_out(outbox);
+    return true;
+}
+
 bool StateDriver::tick() {
     Outbox outbox;
     bool is_idle = true;
@@ -211,6 +236,7 @@ std::vector<std::pair<std::string, std::uint64_t>> StateDriver::stats() {
     stats.emplace_back("retire_queue_count", queues_.length());
     stats.emplace_back("retire_commands_total", queues_.commands_total());
     stats.emplace_back("retire_refusals_total", retires_refused_total_);
+    stats.emplace_back("copy_refusals_total", copies_refused_total_);
     stats.emplace_back("stalled_nodes_total", stalled_links_total_);
     stats.emplace_back("connected_sessions_count", links_of_.size());
     stats.emplace_back("clock_dropped_ms", clock_.dropped_ms());
@@ -267,6 +293,7 @@ void StateDriver::carry_out(Outbox& outbox) {
 
 void StateDriver::send_commands(Outbox& outbox) {
     for (const auto& link : std::exchange(outbox.links, {})) send_commands_to(link);
+    for (auto& [link, frame] : std::exchange(outbox.copies, {})) link->send(std::move(frame));
 }
 
 void StateDriver::send_commands_to(const LinkPtr& link) {
@@ -480,6 +507,9 @@ void StateDriver::absorb(Call* call, Outbox& outbox) {
             case metadata::Effect::Kind::kMounted:
                 queues_.mounted(effect.segment, effect.session);
                 break;
+            case metadata::Effect::Kind::kCopy:
+                want_copy(effect.replica, effect.session, outbox);
+                break;
             case metadata::Effect::Kind::kSpaceReturned:
                 space_returned = true;
                 break;
@@ -517,6 +547,7 @@ bool StateDriver::attach(const LinkPtr& link, wire::SessionId session, Outbox& o
     if (link->role == wire::Role::kNode) {
         queues_.reconnected(session);
         want_commands(session, outbox);
+        for (const auto target : metadata_.copies_to(session)) want_copy(target, session, outbox);
     }
     return true;
 }
@@ -552,6 +583,33 @@ void StateDriver::want_commands(wire::SessionId session, Outbox& outbox) {
     if (std::find(outbox.links.begin(), outbox.links.end(), *link) == outbox.links.end()) {
         outbox.links.push_back(*link);
     }
+}
+
+// Not queued: few are under way at once, one that is lost with its connection is told again on the next, and
+// one that nobody carries out ends by its deadline.
+void StateDriver::want_copy(wire::ReplicaId target, wire::SessionId session, Outbox& outbox) {
+    const LinkPtr* link = node_link(session);
+    const auto order = metadata_.copy_order(target);
+    if (link == nullptr || !order) return;
+    wire::Copy copy;
+    copy.target = order->target;
+    copy.segment = order->segment;
+    copy.source = order->source;
+    copy.digest = order->digest;
+    copy.put_id = order->put_id;
+    copy.size = order->size;
+    copy.timeout_ms = order->timeout_ms;
+    copy.endpoints.assign(order->endpoints.begin(), order->endpoints.end());
+    wire::FrameHeader header;
+    header.verb = Verb::kCopy;
+    header.request_id = target;
+    header.epoch = metadata_.epoch();
+    wire::Buffer frame;
+    const std::size_t start = wire::begin_frame(frame, header);
+    wire::Writer writer(frame);
+    wire::encode(copy, writer);
+    wire::finish_frame(frame, start);
+    outbox.copies.emplace_back(*link, std::move(frame));
 }
 
 // A node that reports and leaves a retire unanswered: what it was told to end must not be readable for longer

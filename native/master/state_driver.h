@@ -55,6 +55,8 @@ class StateDriver {
     void link_closed(const LinkPtr& link);
     // A node's answer to a retire command. False: malformed, end the connection.
     bool retire_answered(const LinkPtr& link, wire::Status status, wire::Bytes body);
+    // The same of a copy command.
+    bool copy_answered(const LinkPtr& link, wire::Status status, wire::Bytes body);
 
     // What time brings, a bounded slice of it. False: call again soon.
     bool tick();
@@ -108,6 +110,7 @@ class StateDriver {
     void session_ended(wire::SessionId session, Outbox& outbox);
     const LinkPtr* node_link(wire::SessionId session) const;
     void want_commands(wire::SessionId session, Outbox& outbox);
+    void want_copy(wire::ReplicaId target, wire::SessionId session, Outbox& outbox);
 
     const DriverOptions options_;
     const std::uint64_t command_timeout_ms_;  // a node that leaves a command unanswered so long is hung up on
@@ -137,6 +140,7 @@ class StateDriver {
     std::uint64_t busy_total_ = 0;
     std::uint64_t repeats_attached_total_ = 0;
     std::uint64_t retires_refused_total_ = 0;
+    std::uint64_t copies_refused_total_ = 0;
     std::uint64_t stalled_links_total_ = 0;
 };
 

@@ -90,6 +90,7 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
             take(state, wire::parse_mount(own));
             break;
         case wire::Verb::kUnmount:
+        case wire::Verb::kDrain:
         case wire::Verb::kSegments:
             take(state, wire::parse_segment_ids(own));
             break;
@@ -125,6 +126,7 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
             break;
         case wire::Verb::kHello:
         case wire::Verb::kRetire:
+        case wire::Verb::kCopy:
         case wire::Verb::kRead:
         case wire::Verb::kWrite:
         case wire::Verb::kPing:

@@ -52,6 +52,16 @@ struct Counters {
     std::uint64_t adopted_replicas = 0;  // told by inventories and taken into the index
     std::uint64_t refused_replicas = 0;  // told, and retired: outdated, removed since, or no room
     std::uint64_t inventories = 0;       // complete ones
+    std::uint64_t copies_started = 0;
+    std::uint64_t copies_committed = 0;
+    std::uint64_t copied_bytes = 0;
+    std::uint64_t copies_failed = 0;     // the node said so
+    std::uint64_t copies_timed_out = 0;  // it did not answer in time
+    std::uint64_t copies_abandoned = 0;  // the value ended, or a node left
+    std::uint64_t repairs_given_up = 0;  // no segment may take the copy, or copying failed again and again
+    std::uint64_t repair_searches = 0;   // of the index, for objects that lack replicas
+    std::uint64_t handed_over_keys = 0;  // moved from a node that is leaving
+    std::uint64_t drained_segments = 0;
     std::uint64_t replayed_requests = 0;
     std::uint64_t unreachable_reports = 0;  // segments named by heartbeats
 };

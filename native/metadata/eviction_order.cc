@@ -19,6 +19,11 @@ constexpr std::size_t kEntriesABucket = 64;
 
 void EvictionOrder::inserted(Ref ref, const Object& object, std::uint64_t clock) {
     ++live_count_;
+    if (withdrawn_.erase(object.put_id)) {
+        // Its entry is still here; if it was set aside, it may be unwanted by now.
+        released(ref, object);
+        return;
+    }
     ++entry_count_;
     open_bucket_if_due(clock);
     place(entry_of(ref, object), object.stamp);
@@ -26,7 +31,8 @@ void EvictionOrder::inserted(Ref ref, const Object& object, std::uint64_t clock)
 
 const Object* EvictionOrder::live(const KeyTable& table, const Entry& entry) const {
     const Object& object = table.object(entry.ref);
-    return object.put_id == entry.put_id() && object.has(kSoftPin) == soft_ ? &object : nullptr;
+    if (object.put_id != entry.put_id() || object.has(kSoftPin) != soft_) return nullptr;
+    return withdrawn_.size() > 0 && withdrawn_.find(object.put_id) != nullptr ? nullptr : &object;
 }
 
 void EvictionOrder::push(std::vector<Ranked>& heap, const Ranked& ranked) {
@@ -99,7 +105,7 @@ bool EvictionOrder::refill(const KeyTable& table, std::uint64_t clock, std::size
             if (const Object* object = live(table, entry)) {
                 place(entry, object->stamp);
             } else {
-                --entry_count_;
+                drop(entry);
             }
         }
         if (slice_taken_ == buckets_.front().entries.size()) {
@@ -128,7 +134,7 @@ void EvictionOrder::return_unkept(const KeyTable& table, std::uint64_t now_ms, s
         const Entry entry = pop(kept_);
         const Object* object = live(table, entry);
         if (object == nullptr) {
-            --entry_count_;
+            drop(entry);
         } else if (object->kept_until_ms() > now_ms) {
             push(kept_, {object->kept_until_ms(), entry});
         } else {
@@ -183,7 +189,7 @@ std::optional<EvictionOrder::Victim> EvictionOrder::oldest(const KeyTable& table
         --budget;
         pop(ready_);
         if (object == nullptr) {
-            --entry_count_;
+            drop(top.entry);
         } else if (object->stamp != top.rank) {
             place(top.entry, object->stamp);
         } else {
@@ -201,7 +207,7 @@ std::optional<EvictionOrder::Victim> EvictionOrder::oldest_kept(const KeyTable& 
         --budget;
         pop(kept_);
         if (object == nullptr) {
-            --entry_count_;
+            drop(top.entry);
         } else {
             push(kept_, {object->kept_until_ms(), top.entry});
         }
@@ -211,7 +217,11 @@ std::optional<EvictionOrder::Victim> EvictionOrder::oldest_kept(const KeyTable& 
 
 void EvictionOrder::compact(const KeyTable& table, std::uint64_t clock, std::size_t& budget) {
     if (live_count_ > 0) open_bucket_if_due(clock);
-    const auto left = [&](const Entry& entry) { return live(table, entry) == nullptr; };
+    const auto left = [&](const Entry& entry) {
+        if (live(table, entry) != nullptr) return false;
+        drop(entry);
+        return true;
+    };
     const auto left_ranked = [&](const Ranked& ranked) { return left(ranked.entry); };
     if (entry_count_ <= 2 * live_count_ + kBucketEntriesMax) return;
     // The first bucket may be half taken; it is met soon.
@@ -219,14 +229,14 @@ void EvictionOrder::compact(const KeyTable& table, std::uint64_t clock, std::siz
          budget > 0 && compact_position_ < buckets_.size(); ++compact_position_) {
         auto& entries = buckets_[compact_position_].entries;
         budget -= std::min(budget, entries.size());
-        entry_count_ -= std::erase_if(entries, left);
+        std::erase_if(entries, left);
         entries.shrink_to_fit();
     }
     if (compact_position_ < buckets_.size() || budget == 0) return;
     compact_position_ = 0;
     for (auto* heap : {&ready_, &kept_}) {
         budget -= std::min(budget, heap->size());
-        entry_count_ -= std::erase_if(*heap, left_ranked);
+        std::erase_if(*heap, left_ranked);
         std::make_heap(heap->begin(), heap->end());
     }
 }

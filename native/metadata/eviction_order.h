@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "metadata/flat_map.h"
 #include "metadata/key_table.h"
 
 namespace mooncake::metadata {
@@ -27,6 +28,11 @@ class EvictionOrder {
     void inserted(Ref ref, const Object& object, std::uint64_t clock);
     // It is gone, or went to the other order.
     void removed() { --live_count_; }
+    // It stays visible and is no victim here for now (or its replica went elsewhere); inserted() ends that.
+    void withdrawn(const Object& object) {
+        --live_count_;
+        withdrawn_.insert(object.put_id, true);
+    }
 
     struct Victim {
         Ref ref = 0;
@@ -77,6 +83,11 @@ class EvictionOrder {
     }
     // The object an entry names, or nullptr when that one is gone.
     const Object* live(const KeyTable& table, const Entry& entry) const;
+    // An entry leaves the order for good.
+    void drop(const Entry& entry) {
+        --entry_count_;
+        withdrawn_.erase(entry.put_id());
+    }
     void place(const Entry& entry, std::uint64_t stamp);
     void open_bucket_if_due(std::uint64_t clock);
     void coarsen();
@@ -88,6 +99,7 @@ class EvictionOrder {
     Entry pop(std::vector<Ranked>& heap);
 
     bool soft_;
+    FlatMap<bool> withdrawn_;        // by put_id: objects whose entry stays behind without a claim
     std::deque<Bucket> buckets_;     // ascending; all stamps below the first bucket's are in ready_
     std::vector<Ranked> ready_;      // heap by stamp: those next in line
     std::uint64_t ready_until_ = 0;  // stamps below it belong to ready_

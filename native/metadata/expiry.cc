@@ -12,8 +12,15 @@ bool Machine::tick(std::uint64_t now_ms, Effects& effects) {
     meet_deadlines(budget, effects);
     end_sessions(budget, effects);
     reap_puts(budget, effects);
-    if (now_ms_ >= rebuild_until_ms_) end_rebuild();
+    if (now_ms_ >= rebuild_until_ms_ && !is_rebuild_over_) {
+        is_search_due_ = is_search_due_ || epoch_ > 1;  // for what no node came back with
+        end_rebuild();
+    }
     bool idle = sweep_expelled(budget, effects);
+    expire_copies(effects);
+    idle = search_leaving(budget) && idle;
+    idle = search_needy(budget, effects) && idle;
+    idle = go_on_copying(effects) && idle;
     expire_promises();
     idle = evict_at_watermark(effects) && idle;
     std::size_t compact_budget = kExaminedAKey * options_.keys_a_step_max;

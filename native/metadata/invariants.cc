@@ -26,7 +26,7 @@ std::vector<Ref> all_records(const KeyTable& table) {
 
 std::string Machine::broken_invariant() const {
     for (const auto& check : {&Machine::broken_accounting, &Machine::broken_objects, &Machine::broken_orders,
-                              &Machine::broken_puts}) {
+                              &Machine::broken_puts, &Machine::broken_copies}) {
         const std::string broken = (this->*check)();
         if (!broken.empty()) return broken;
     }
@@ -67,6 +67,9 @@ std::string Machine::broken_accounting() const {
             add(put.replicas[i].segment, ReplicaStatus::kUnfinished,
                 bytes_on(put.replicas[i].segment, put.size));
         }
+    }
+    for (const auto& copy : copies_.all()) {
+        add(copy.target.segment, ReplicaStatus::kCopying, bytes_on(copy.target.segment, copy.size));
     }
     retiring_.visit_all([&](wire::ReplicaId, const Retiring::Entry& entry) {
         add(entry.segment, ReplicaStatus::kRetiring, entry.bytes);
@@ -141,6 +144,7 @@ std::string Machine::broken_objects() const {
         const Put& put = puts_.at(static_cast<PutIndex>(slot));
         for (std::size_t i = 0; put.put_id != 0 && i < put.replica_count; ++i) note(put.replicas[i].replica);
     }
+    for (const auto& copy : copies_.all()) note(copy.target.replica);
     retiring_.visit_all([&](wire::ReplicaId replica, const Retiring::Entry&) { note(replica); });
     if (!twice.empty()) return twice + " is in two places";
     sessions_.visit_all([&](const Session& session) { ++uses[session.tenant]; });
@@ -152,12 +156,14 @@ std::string Machine::broken_objects() const {
     return {};
 }
 
-// Each live replica on a mounted segment is in that segment's order exactly once, hard-pinned ones in none.
+// Each live replica on a mounted segment is in that segment's order exactly once, hard-pinned and guarded
+// ones in none.
 std::string Machine::broken_orders() const {
     std::map<std::pair<SegmentIndex, bool>, std::vector<Ref>> expected;
     for (const Ref ref : all_records(table_)) {
         const Object& object = table_.object(ref);
-        for (std::size_t i = 0; i < object.replica_count && !object.has(kHardPin); ++i) {
+        if (object.has(kHardPin) || object.has(kGuarded)) continue;
+        for (std::size_t i = 0; i < object.replica_count; ++i) {
             expected[{placed(object, i).segment, object.has(kSoftPin)}].push_back(ref);
         }
     }
@@ -205,6 +211,28 @@ std::string Machine::broken_puts() const {
     });
     if (!foreign.empty()) return "put " + foreign + " is in another session's list";
     if (owned != linked) return differs("puts in the lists of sessions", owned, linked);
+    return {};
+}
+
+// Each copy is of the value that its record shows, onto a segment that has none of it; its object, and no
+// other, is guarded.
+std::string Machine::broken_copies() const {
+    if (copies_.size() > options_.copies_max) return differs("copies", options_.copies_max, copies_.size());
+    std::size_t guarded = 0;
+    for (const Ref ref : all_records(table_)) guarded += table_.object(ref).has(kGuarded);
+    if (guarded != copies_.size()) return differs("guarded objects", guarded, copies_.size());
+    wire::ReplicaId previous = 0;
+    for (const auto& copy : copies_.all()) {
+        const std::string what = "the copy " + std::to_string(copy.target.replica);
+        const Object& object = table_.object(copy.record);
+        if (copy.target.replica <= previous) return what + " is out of order";
+        previous = copy.target.replica;
+        if (object.put_id != copy.put_id || object.size != copy.size) return what + " is of another value";
+        if (!object.has(kGuarded)) return what + " has no guard";
+        if (!segments_.at(copy.target.segment).is_mounted()) return what + " goes to no segment of the pool";
+        if (is_on(object, copy.target.segment)) return what + " goes where the value lies";
+        if (settled_id() >= copy.target.replica) return what + " is called settled";
+    }
     return {};
 }
 

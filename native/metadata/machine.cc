@@ -1,5 +1,7 @@
 #include "metadata/machine.h"
 
+#include <algorithm>
+
 namespace mooncake::metadata {
 
 Machine::Machine(const Options& options, std::uint64_t epoch, const wire::Uuid& master, std::uint64_t seed)
@@ -18,7 +20,10 @@ std::uint64_t Machine::next_id() {
 
 // All ids come from one counter, so that one number separates settled puts and replicas from the others.
 std::uint64_t Machine::settled_id() const {
-    return puts_.oldest() != 0 ? puts_.at(puts_.oldest()).put_id - 1 : wire::make_id(epoch_, counter_);
+    std::uint64_t settled = wire::make_id(epoch_, counter_);
+    if (puts_.oldest() != 0) settled = std::min(settled, puts_.at(puts_.oldest()).put_id - 1);
+    if (copies_.size() > 0) settled = std::min(settled, copies_.all().front().target.replica - 1);
+    return settled;
 }
 
 void Machine::advance_clock(std::uint64_t now_ms) {
@@ -115,6 +120,8 @@ bool Machine::run(State& command, Effects& effects) {
             return mount(command, effects);
         case wire::Verb::kUnmount:
             return unmount(command, effects);
+        case wire::Verb::kDrain:
+            return drain(command);
         case wire::Verb::kSegments:
             return segments(command);
         case wire::Verb::kExists:

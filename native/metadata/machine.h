@@ -1,6 +1,6 @@
 // The state machine's inside: all tables together, and the rules that join them. Each verb is in the .cc file
 // of its idea (session_verbs, segment_verbs, read_verbs, put_verbs, remove_verbs, list_verbs); what no verb
-// asks for is in eviction.cc and expiry.cc. metadata.h is the door.
+// asks for is in eviction.cc, expiry.cc, repair.cc and handover.cc. metadata.h is the door.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "metadata/command_state.h"
+#include "metadata/copies.h"
+#include "metadata/copy_order.h"
 #include "metadata/counters.h"
 #include "metadata/departures.h"
 #include "metadata/effect.h"
@@ -59,6 +61,10 @@ class Machine {
                        Effects& effects);
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
     bool tick(std::uint64_t now_ms, Effects& effects);
+    std::optional<CopyOrder> copy_order(wire::ReplicaId target) const;
+    std::vector<wire::ReplicaId> copies_to(wire::SessionId node) const;
+    void copy_answered(wire::SessionId node, wire::ReplicaId target, wire::Status status,
+                       std::uint64_t now_ms, Effects& effects);
 
     std::uint64_t epoch() const { return epoch_; }
     const wire::Uuid& master() const { return master_; }
@@ -163,6 +169,7 @@ class Machine {
         std::uint64_t ttl_ms = 0;
         std::uint32_t soft_pin_ms = 0;
         std::uint8_t pins = 0;  // kHardPin, kSoftPin
+        std::uint8_t replicas_wanted = 1;
     };
     void show(Ref ref, const Value& value, std::span<const Placed> replicas);
     bool put_revoke(State& command, Effects& effects);
@@ -214,6 +221,8 @@ class Machine {
     }
     void set_value(Object& object, std::span<const Placed> replicas, std::uint64_t soft_pin_until_ms,
                    std::uint64_t ttl_until_ms);
+    // Others than before, the times as they are.
+    void replace_replicas(Object& object, std::span<const Placed> replicas);
     void clear_value(Object& object);
     EvictionOrder* order_of(const Object& object, SegmentIndex segment);
     void enter_orders(Ref ref);
@@ -240,6 +249,62 @@ class Machine {
     std::uint64_t evict(Ref ref, Pass pass, Effects& effects);
     bool is_above_watermark() const;
     bool evict_at_watermark(Effects& effects);
+
+    // -- copies (copy_verbs.cc)
+    struct CopyPlace {
+        bool found = false;
+        bool may_come = false;  // there is room, on a node that makes as many copies as it may
+        bool is_full = false;   // there is a segment, without room
+        SegmentIndex segment = 0;
+    };
+    static constexpr SegmentIndex kNoSegment = 0xFFFF;
+    bool may_copy_more() const;
+    bool is_busy_copying(wire::SessionId node) const;
+    // `leaving`: the segment whose replica goes afterwards.
+    CopyPlace choose_copy_target(const Object& object, SegmentIndex leaving, double used_ratio_max) const;
+    bool is_on(const Object& object, SegmentIndex index) const;
+    void start_copy(Ref ref, const Placed& source, SegmentIndex to, bool moves, std::uint8_t attempts,
+                    Effects& effects);
+    void commit_copy(const Copy& copy, Effects& effects);
+    void move_away(Ref ref, const Placed& source, Effects& effects);
+    void fail_copy(const Copy& copy, Effects& effects);
+    void end_copy(const Copy& copy, Effects& effects);
+    void abandon_copy_of(Ref ref, Effects& effects);
+    void abandon_copies_on(SegmentIndex index, Effects& effects);
+    void expire_copies(Effects& effects);
+    void guard(Ref ref);
+    void unguard(Ref ref);
+    bool go_on_copying(Effects& effects);
+
+    // -- repair (repair.cc)
+    struct Needy {
+        Ref ref = 0;
+        wire::PutId put_id = 0;
+        std::uint64_t due_ms = 0;
+        std::uint8_t attempts = 0;
+    };
+    enum class Started : std::uint8_t { kYes, kLater, kNever };
+    bool is_repairing() const;
+    void queue_repair(Ref ref, std::uint8_t attempts);
+    void search_later();
+    bool repair(Effects& effects);
+    Started start_repair(const Needy& needy, Effects& effects);
+    void earn_repair_credit();
+    bool search_needy(std::size_t& budget, Effects& effects);
+
+    // -- handover (handover.cc)
+    struct Leaving {
+        Ref ref = 0;
+        wire::PutId put_id = 0;
+        std::uint64_t heat = 0;
+        std::uint8_t attempts = 0;
+    };
+    bool drain(State& command);
+    std::uint64_t heat(const Object& object) const;
+    std::optional<Placed> leaving_replica(const Object& object) const;
+    void queue_handover(Ref ref, std::uint8_t attempts);
+    bool search_leaving(std::size_t& budget);
+    bool hand_over(Effects& effects);
 
     // -- what time brings (expiry.cc)
     struct Deadline {
@@ -276,6 +341,7 @@ class Machine {
     std::string broken_orders() const;
     std::string broken_objects() const;
     std::string broken_puts() const;
+    std::string broken_copies() const;
 
     const Options options_;
     std::uint64_t epoch_;
@@ -291,6 +357,7 @@ class Machine {
     KeyTable table_;
     Arena extras_;
     Puts puts_;
+    Copies copies_;
     Retiring retiring_;
     Journal journal_;
     Departures departures_;
@@ -321,6 +388,20 @@ class Machine {
     std::uint64_t soft_pinned_count_ = 0;
     std::uint64_t ttl_count_ = 0;
     std::uint64_t value_bytes_ = 0;  // of visible values, once each
+
+    std::deque<Needy> repairs_;       // objects that lack replicas
+    std::int64_t repair_credit_ = 0;  // bytes that may be copied now
+    std::uint64_t repair_credit_ms_ = 0;
+    bool is_search_due_ = false;  // the index is to be searched for such objects
+    bool is_searching_ = false;
+    std::uint64_t search_cursor_ = 0;
+    std::uint64_t search_at_ms_ = 0;  // 0: no search awaits its time
+    bool lacks_segments_ = false;     // some object could not be placed since a segment joined last
+
+    std::vector<Leaving> handovers_;  // what leaving nodes are to hand over; sorted, the hottest last
+    bool is_handover_search_due_ = false;
+    bool is_handover_searching_ = false;
+    std::uint64_t handover_cursor_ = 0;
 
     std::uint64_t round_left_bytes_ = 0;  // of the eviction round under way at the watermark
     std::uint64_t round_freed_bytes_ = 0;

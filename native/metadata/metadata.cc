@@ -33,6 +33,16 @@ void Metadata::expel(wire::SessionId session, wire::EventReason reason, std::uin
 void Metadata::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {
     state_->freed(freed, effects);
 }
+std::optional<CopyOrder> Metadata::copy_order(wire::ReplicaId target) const {
+    return state_->copy_order(target);
+}
+std::vector<wire::ReplicaId> Metadata::copies_to(wire::SessionId node) const {
+    return state_->copies_to(node);
+}
+void Metadata::copy_answered(wire::SessionId node, wire::ReplicaId target, wire::Status status,
+                             std::uint64_t now_ms, Effects& effects) {
+    state_->copy_answered(node, target, status, now_ms, effects);
+}
 bool Metadata::tick(std::uint64_t now_ms, Effects& effects) { return state_->tick(now_ms, effects); }
 
 std::uint64_t Metadata::epoch() const { return state_->epoch(); }

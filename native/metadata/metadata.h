@@ -8,10 +8,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "metadata/command.h"
+#include "metadata/copy_order.h"
 #include "metadata/effect.h"
 #include "metadata/options.h"
 #include "wire/control.h"
@@ -51,13 +56,22 @@ class Metadata {
     // A node confirmed a retire; `freed` of them have given their range back.
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
 
+    // Of a copy that an effect kCopy announced, as long as it is under way; and those whose target's node
+    // this session is, for a node that lost its connection.
+    std::optional<CopyOrder> copy_order(wire::ReplicaId target) const;
+    std::vector<wire::ReplicaId> copies_to(wire::SessionId node) const;
+    // That node has the replica whole (OK, SEALED), or will not have it. Others' and late answers: nothing.
+    void copy_answered(wire::SessionId node, wire::ReplicaId target, wire::Status status,
+                       std::uint64_t now_ms, Effects& effects);
+
     // A bounded step of what time brings: expired sessions, expelled segments' objects, reaped puts, ended
-    // TTLs and pins, eviction at the high watermark. True: nothing is left to do now; false: call again soon.
+    // TTLs and pins, copies that may begin, eviction at the high watermark. True: nothing is left to do now;
+    // false: call again soon.
     bool tick(std::uint64_t now_ms, Effects& effects);
 
     std::uint64_t epoch() const;
     const wire::Uuid& master() const;
-    // Ids at or below it belong to no unfinished put.
+    // Ids at or below it belong to no unfinished put or copy.
     std::uint64_t settled_id() const;
 
     // Counters and gauges by name (units in the name), for stats and /metrics; exact.

@@ -16,6 +16,7 @@ enum ObjectFlags : std::uint8_t {
     kHasPut = 1,   // an unfinished put of this key is in Puts
     kHardPin = 2,  // never evicted: in no eviction order
     kSoftPin = 4,  // evicted last: in the orders for soft-pinned objects
+    kGuarded = 8,  // a copy of it is being made: in no eviction order until that has ended
 };
 
 // Example: key "a" with one value and, over it, an unfinished upsert: put_id names the visible value, flags
@@ -33,7 +34,8 @@ struct Object {
     SegmentIndex segment;  // of the first replica
     std::uint16_t lease_count;
     std::uint16_t key_bytes;
-    std::uint8_t replica_count;
+    std::uint8_t replica_count : 4;    // up to wire::kReplicasMax
+    std::uint8_t replicas_wanted : 4;  // as its put asked: fewer are repaired
     std::uint8_t flags;
 
     bool is_visible() const { return put_id != 0; }

@@ -23,6 +23,16 @@ struct Options {
     AllocationStrategy allocation = AllocationStrategy::kRandom;
     std::uint64_t max_keys = 10'000'000;
     std::uint64_t max_metadata_bytes = std::uint64_t{4} << 30;
+    // Copies between nodes (repair, handover).
+    std::uint32_t copies_max = 64;           // under way at once
+    std::uint32_t copies_a_node_max = 8;     // of them, from one node, and to one
+    std::uint64_t copy_timeout_ms = 10'000;  // and one second more for each 16 MiB of the value
+    // A lost replica is copied anew while the pool is used less than this: cache that is asked for goes
+    // first.
+    double repair_low_watermark_ratio = 0.80;
+    std::uint64_t repair_bytes_per_s = 256u << 20;  // 0: nothing is repaired
+    std::uint32_t repair_queue_max = 65'536;    // objects that wait for it; beyond it the index is searched
+    std::uint32_t handover_keys_max = 65'536;   // the hottest objects that a leaving node may hand over
     std::uint32_t replay_window = 1'024;        // requests a session
     std::uint64_t replay_bytes_max = 4u << 20;  // of remembered answers a session
     std::uint32_t sessions_max = 65'536;

@@ -172,6 +172,7 @@ void Machine::grant(State& command, Session& session, const WaitingKey& key, Ref
     put.size = request.size(key.index);
     put.ttl_ms = request.options.ttl_ms;
     put.soft_pin_ms = request.options.soft_pin_ms;
+    put.replicas_wanted = request.options.replica_count;
     put.record = ref;
     // A hard pin is the stronger wish.
     if ((request.options.flags & wire::kPutSoftPin) != 0) put.pins = kSoftPin;
@@ -271,7 +272,8 @@ void Machine::commit(const Put& put, std::span<const Placed> written, State& com
         change({one, bytes_on(one.segment, put.size)}, ReplicaStatus::kUnfinished, ReplicaEvent::kCommitted,
                subject, effects);
     }
-    show(ref, {put.put_id, put.size, put.ttl_ms, put.soft_pin_ms, put.pins}, written);
+    show(ref, {put.put_id, put.size, put.ttl_ms, put.soft_pin_ms, put.pins, put.replicas_wanted}, written);
+    if (written.size() < put.replicas_wanted) queue_repair(ref, 0);
 }
 
 void Machine::show(Ref ref, const Value& value, std::span<const Placed> replicas) {
@@ -283,6 +285,7 @@ void Machine::show(Ref ref, const Value& value, std::span<const Placed> replicas
     object.put_id = value.put_id;
     object.size = value.size;
     object.flags = static_cast<std::uint8_t>(object.flags | value.pins);
+    object.replicas_wanted = value.replicas_wanted & 0xF;
     set_value(object, replicas, soft_until, ttl_until);
     touch(object);
     enter_orders(ref);

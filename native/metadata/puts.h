@@ -26,6 +26,7 @@ struct Put {
     Ref record = 0;
     std::uint8_t pins = 0;  // kHardPin, kSoftPin
     std::uint8_t replica_count = 0;
+    std::uint8_t replicas_wanted = 0;
     std::array<Placed, wire::kReplicasMax> replicas{};
 
     PutIndex older = 0, newer = 0;                    // all unfinished puts, by put_id

@@ -101,7 +101,8 @@ bool Machine::take_in(SegmentIndex index, const wire::InventoryItem& item, const
             tenants_.acquire(tenant);
         }
         change({replica, bytes}, ReplicaStatus::kNone, ReplicaEvent::kAdopted, hash, effects);
-        Value value{header.put_id, header.size, header.ttl_ms, header.soft_pin_ms, 0};
+        Value value{header.put_id, header.size, header.ttl_ms, header.soft_pin_ms, 0, 1};
+        value.replicas_wanted = std::clamp<std::uint8_t>(header.replica_count, 1, wire::kReplicasMax);
         if ((header.flags & wire::kValueSoftPin) != 0) value.pins = kSoftPin;
         if ((header.flags & wire::kValueHardPin) != 0) value.pins = kHardPin;
         show(ref, value, {&replica, 1});
@@ -127,16 +128,7 @@ void Machine::add_replica(Ref ref, const Placed& replica) {
     std::size_t count = 0;
     for (; count < object.replica_count; ++count) all[count] = placed(object, count);
     all[count++] = replica;
-    std::uint64_t soft_pin_until_ms = 0;
-    std::uint64_t ttl_until_ms = 0;
-    if (object.extra != 0) {
-        const Extra& extra = extras_.at<Extra>(object.extra);
-        soft_pin_until_ms = extra.soft_pin_until_ms;
-        ttl_until_ms = extra.ttl_until_ms;
-        extras_.free(object.extra, Extra::bytes(object.replica_count));
-        object.extra = 0;
-    }
-    set_value(object, std::span(all.data(), count), soft_pin_until_ms, ttl_until_ms);
+    replace_replicas(object, {all.data(), count});
     enter_order(ref, object, replica.segment);
 }
 

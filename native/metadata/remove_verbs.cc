@@ -47,6 +47,7 @@ void Machine::end_value(Ref ref, ReplicaEvent event, Effects& effects,
                         std::vector<wire::ReplicaId>* retired) {
     Object& object = table_.object(ref);
     assert(object.is_visible());
+    abandon_copy_of(ref, effects);
     const std::uint64_t subject = table_.hash(object.tenant, object.key());
     for (std::size_t i = 0; i < object.replica_count; ++i) {
         const Placed one = placed(object, i);
@@ -129,12 +130,8 @@ bool Machine::drop_expelled_replicas(Ref ref, Effects& effects) {
         leave_order(object, one.segment, replica.bytes);
         change(replica, ReplicaStatus::kLive, ReplicaEvent::kExpelled, subject, effects);
     }
-    const Ref old_extra = object.extra;
-    const Extra& extra = extras_.at<Extra>(old_extra);
-    const std::size_t old_count = object.replica_count;
-    object.extra = 0;
-    set_value(object, std::span(kept.data(), kept_count), extra.soft_pin_until_ms, extra.ttl_until_ms);
-    extras_.free(old_extra, Extra::bytes(old_count));
+    replace_replicas(object, {kept.data(), kept_count});
+    queue_repair(ref, 0);
     return true;
 }
 

@@ -11,8 +11,9 @@ enum class ReplicaStatus : std::uint8_t {
     kUnfinished,  // placed by a put_start: charged, in Puts
     kLive,        // committed: charged, in its Object, readable
     kRetiring,    // told to go: charged until the node reports its range freed, in Retiring
+    kCopying,     // placed by a copy: charged, in Copies
 };
-inline constexpr std::size_t kReplicaStatuses = 4;
+inline constexpr std::size_t kReplicaStatuses = 5;
 
 enum class ReplicaEvent : std::uint8_t {
     kPlaced,      // put_start
@@ -27,6 +28,10 @@ enum class ReplicaEvent : std::uint8_t {
     kFreed,       // the node gave the range back
     kExpelled,    // its segment left the pool
     kAdopted,     // a node held it from an earlier reign
+    kCopyPlaced,  // a copy of a live replica is to be made here
+    kCopied,      // its node has it whole
+    kCopyFailed,  // it has not, not in time, or nobody needs it any more
+    kMoved,       // it was copied to another segment in order to go
 };
 
 struct ReplicaTransition {
@@ -38,6 +43,10 @@ struct ReplicaTransition {
 inline constexpr std::array kReplicaTransitions{
     ReplicaTransition{ReplicaStatus::kNone, ReplicaEvent::kPlaced, ReplicaStatus::kUnfinished},
     ReplicaTransition{ReplicaStatus::kNone, ReplicaEvent::kAdopted, ReplicaStatus::kLive},
+    ReplicaTransition{ReplicaStatus::kNone, ReplicaEvent::kCopyPlaced, ReplicaStatus::kCopying},
+    ReplicaTransition{ReplicaStatus::kCopying, ReplicaEvent::kCopied, ReplicaStatus::kLive},
+    ReplicaTransition{ReplicaStatus::kCopying, ReplicaEvent::kCopyFailed, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kCopying, ReplicaEvent::kExpelled, ReplicaStatus::kNone},
     ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kCommitted, ReplicaStatus::kLive},
     ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kFailed, ReplicaStatus::kRetiring},
     ReplicaTransition{ReplicaStatus::kUnfinished, ReplicaEvent::kRevoked, ReplicaStatus::kRetiring},
@@ -48,6 +57,7 @@ inline constexpr std::array kReplicaTransitions{
     ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kRemoved, ReplicaStatus::kRetiring},
     ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kEvicted, ReplicaStatus::kRetiring},
     ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kExpired, ReplicaStatus::kRetiring},
+    ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kMoved, ReplicaStatus::kRetiring},
     ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kExpelled, ReplicaStatus::kNone},
     ReplicaTransition{ReplicaStatus::kRetiring, ReplicaEvent::kFreed, ReplicaStatus::kNone},
     ReplicaTransition{ReplicaStatus::kRetiring, ReplicaEvent::kExpelled, ReplicaStatus::kNone},

@@ -34,6 +34,14 @@ constexpr wire::EventKind told_kind(ReplicaEvent event) {
             return wire::EventKind::kLost;
         case ReplicaEvent::kAdopted:
             return wire::EventKind::kAdopted;
+        case ReplicaEvent::kCopyPlaced:
+            return wire::EventKind::kCopyBegun;
+        case ReplicaEvent::kCopied:
+            return wire::EventKind::kCopied;
+        case ReplicaEvent::kCopyFailed:
+            return wire::EventKind::kCopyFailed;
+        case ReplicaEvent::kMoved:
+            return wire::EventKind::kMoved;
     }
     return wire::EventKind::kPlaced;
 }
@@ -87,13 +95,26 @@ void Machine::set_value(Object& object, std::span<const Placed> replicas, std::u
     assert(object.extra == 0 && !replicas.empty());
     object.replica = replicas[0].replica;
     object.segment = replicas[0].segment;
-    object.replica_count = static_cast<std::uint8_t>(replicas.size());
+    object.replica_count = static_cast<std::uint8_t>(replicas.size()) & 0xF;
     if (replicas.size() == 1 && soft_pin_until_ms == 0 && ttl_until_ms == 0) return;
     object.extra = extras_.allocate(Extra::bytes(replicas.size()));
     Extra& extra = extras_.at<Extra>(object.extra);
     extra.soft_pin_until_ms = soft_pin_until_ms;
     extra.ttl_until_ms = ttl_until_ms;
     for (std::size_t i = 1; i < replicas.size(); ++i) extra.more()[i - 1] = replicas[i];
+}
+
+void Machine::replace_replicas(Object& object, std::span<const Placed> replicas) {
+    std::uint64_t soft_pin_until_ms = 0;
+    std::uint64_t ttl_until_ms = 0;
+    if (object.extra != 0) {
+        const Extra& extra = extras_.at<Extra>(object.extra);
+        soft_pin_until_ms = extra.soft_pin_until_ms;
+        ttl_until_ms = extra.ttl_until_ms;
+        extras_.free(object.extra, Extra::bytes(object.replica_count));
+        object.extra = 0;
+    }
+    set_value(object, replicas, soft_pin_until_ms, ttl_until_ms);
 }
 
 // Leaves the record without a value; flags that speak of the value go with it.
@@ -105,16 +126,17 @@ void Machine::clear_value(Object& object) {
     object.extra = 0;
     object.segment = 0;
     object.replica_count = 0;
+    object.replicas_wanted = 0;
     object.lease_until_ms = 0;
     object.lease_count = 0;
     object.hold_until_ms = 0;
     object.flags &= kHasPut;
 }
 
-// Where the object waits for eviction on that segment; nullptr for what is never evicted.
+// Where the object waits for eviction on that segment; nullptr for what is never evicted, or not now.
 EvictionOrder* Machine::order_of(const Object& object, SegmentIndex index) {
     Segment& segment = segments_.at(index);
-    if (object.has(kHardPin) || !segment.is_mounted()) return nullptr;
+    if (object.has(kHardPin) || object.has(kGuarded) || !segment.is_mounted()) return nullptr;
     return object.has(kSoftPin) ? segment.soft_order.get() : segment.order.get();
 }
 

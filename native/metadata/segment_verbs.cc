@@ -1,5 +1,6 @@
 // Segments: mount, unmount, list, and how one leaves the pool.
 #include <algorithm>
+#include <utility>
 
 #include "metadata/machine.h"
 
@@ -91,6 +92,7 @@ wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescri
                  segments_.at(*segments_.find(id)));
     effects.push_back({Effect::Kind::kMounted, id, 0, session.id});
     effects.push_back({Effect::Kind::kSpaceReturned, id, 0, 0});
+    is_search_due_ = std::exchange(lacks_segments_, false) || is_search_due_;
     return {wire::Status::kOk, id};
 }
 
@@ -122,6 +124,7 @@ void Machine::expel(SegmentIndex index, wire::EventReason reason, Effects& effec
     effects.push_back({Effect::Kind::kExpel, segment.id, 0, segment.owner});
     ++counters_.segments_expelled;
     segments_.expel(index);
+    abandon_copies_on(index, effects);
 }
 
 bool Machine::segments(State& command) {

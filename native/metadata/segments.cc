@@ -48,6 +48,11 @@ void Segments::reported(SegmentIndex index) {
     list_mounted();
 }
 
+void Segments::drain(SegmentIndex index) {
+    slots_[index].is_draining = true;
+    list_mounted();
+}
+
 void Segments::expel(SegmentIndex index) {
     Segment& segment = slots_[index];
     assert(segment.is_mounted());
@@ -85,6 +90,7 @@ void Segments::list_mounted() {
     mounted_dram_.clear();
     largest_dram_bytes_ = 0;
     unreported_count_ = 0;
+    draining_count_ = 0;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         if (slots_[i].is_mounted()) mounted_.push_back(static_cast<SegmentIndex>(i));
     }
@@ -92,7 +98,9 @@ void Segments::list_mounted() {
               [&](SegmentIndex a, SegmentIndex b) { return slots_[a].id < slots_[b].id; });
     for (const auto index : mounted_) {
         if (!slots_[index].is_reported) ++unreported_count_;
-        if (slots_[index].tier != wire::Tier::kDram || !slots_[index].is_reported) continue;
+        if (slots_[index].is_draining) ++draining_count_;
+        const bool takes = slots_[index].is_reported && !slots_[index].is_draining;
+        if (slots_[index].tier != wire::Tier::kDram || !takes) continue;
         mounted_dram_.push_back(index);
         largest_dram_bytes_ = std::max(largest_dram_bytes_, slots_[index].capacity_bytes);
     }

@@ -31,6 +31,9 @@ struct Segment {
     wire::SessionId owner = 0;
     // False: its node holds values of an earlier reign that it has not all told. Nothing is placed here yet.
     bool is_reported = true;
+    // Its node is about to leave: nothing is placed here any more, and what is hot is moved away.
+    bool is_draining = false;
+    std::uint64_t handed_over = 0;  // replicas that were
 
     wire::Tier tier = wire::Tier::kDram;
     std::uint64_t capacity_bytes = 0;
@@ -54,10 +57,12 @@ struct Segment {
     bool is_mounted() const { return state == State::kMounted; }
     std::uint64_t of(ReplicaStatus status) const { return bytes[static_cast<std::size_t>(status)]; }
     // What values occupy, and what is on its way out.
-    std::uint64_t used_bytes() const { return of(ReplicaStatus::kUnfinished) + of(ReplicaStatus::kLive); }
+    std::uint64_t used_bytes() const { return begun_bytes() + of(ReplicaStatus::kLive); }
+    // Placed and not yet committed: never evicted.
+    std::uint64_t begun_bytes() const { return of(ReplicaStatus::kUnfinished) + of(ReplicaStatus::kCopying); }
     std::uint64_t retiring_bytes() const { return of(ReplicaStatus::kRetiring); }
     std::uint64_t charged_bytes() const { return used_bytes() + retiring_bytes(); }
-    std::uint64_t replica_count() const { return counts[1] + counts[2] + counts[3]; }
+    std::uint64_t replica_count() const { return counts[1] + counts[2] + counts[3] + counts[4]; }
 
     // Room now, beside what free bytes owe to puts that waited first.
     bool fits(std::uint64_t wanted) const {
@@ -71,7 +76,7 @@ struct Segment {
     // Room if everything evictable went too.
     bool could_fit(std::uint64_t wanted, bool evict_soft_pinned) const {
         const std::uint64_t stays =
-            of(ReplicaStatus::kUnfinished) + hard_pinned_bytes + (evict_soft_pinned ? 0 : soft_pinned_bytes);
+            begun_bytes() + hard_pinned_bytes + (evict_soft_pinned ? 0 : soft_pinned_bytes);
         return stays + promised_bytes + wanted <= capacity_bytes;
     }
     double free_ratio() const {
@@ -98,6 +103,9 @@ class Segments {
                        bool is_reported);
     // Its node has told all that it holds.
     void reported(SegmentIndex index);
+    // Nothing is placed there from now on.
+    void drain(SegmentIndex index);
+    std::size_t draining_count() const { return draining_count_; }
     // Leaves the pool; the slot waits for free_empty_slots.
     void expel(SegmentIndex index);
     std::size_t expelled_count() const { return expelled_count_; }
@@ -125,6 +133,7 @@ class Segments {
     FlatMap<SegmentIndex> by_id_;
     std::size_t expelled_count_ = 0;
     std::size_t unreported_count_ = 0;
+    std::size_t draining_count_ = 0;
     std::uint64_t largest_dram_bytes_ = 0;
 };
 

@@ -48,13 +48,24 @@ class LaneDialler {
     std::size_t next_master_ = 0;
 };
 
+CopierOptions copier_options(const ControlOptions& options) {
+    CopierOptions copier;
+    copier.connect_timeout_ms = options.connect_timeout_ms;
+    copier.software = options.software;
+    return copier;
+}
+
 }  // namespace
 
 Control::Control(std::shared_ptr<Holdings> holdings, const ControlOptions& options,
                  std::function<void(const wire::Uuid&)> incarnation_changed)
     : loops_("mc-control", 1),
+      copier_(std::make_unique<Copier>(holdings, copier_options(options))),
       state_(std::make_shared<State>(loops_.at(0), holdings, options, LaneDialler(loops_.at(0), options),
-                                     std::move(incarnation_changed))) {
+                                     std::move(incarnation_changed),
+                                     [copier = copier_.get()](CopyTask task, CopyDone done) {
+                                         copier->fetch(std::move(task), std::move(done));
+                                     })) {
     holdings->on_freed([state = std::weak_ptr<State>(state_)] {
         if (const auto alive = state.lock()) alive->ranges_freed();
     });
@@ -64,9 +75,10 @@ Control::~Control() { stop(); }
 
 void Control::start() { state_->start(); }
 
-void Control::stop() {
-    state_->leave();
-    state_->wait_left(state_->leave_timeout_ms());
+void Control::stop(std::uint64_t handover_ms) {
+    state_->leave(handover_ms);
+    state_->wait_left(handover_ms + state_->leave_timeout_ms());
+    copier_->stop();
     loops_.stop();
 }
 

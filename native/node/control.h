@@ -1,5 +1,6 @@
 // A node's life with its master: finds it, opens a session, mounts the segments, reports, carries out
-// retires, and starts over for as long as it takes when anything of that ends. Nothing ever needs a restart.
+// retires and copies, and starts over for as long as it takes when anything of that ends. Nothing ever needs
+// a restart.
 //
 // Owns the control connection and its loop. Decides which master to obey (epochs) and when the data held
 // belongs to an incarnation that the master has expelled; what that means for ranges is the directory's.
@@ -20,6 +21,7 @@
 
 #include "net/endpoint.h"
 #include "net/event_loop.h"
+#include "node/copier.h"
 #include "node/holdings.h"
 #include "wire/ids.h"
 
@@ -43,6 +45,7 @@ struct ControlOptions {
     std::uint64_t retry_max_ms = 1'000;
     std::uint64_t freed_delay_ms = 5;  // reports of freed ranges wait this long for more of them
     std::uint64_t leave_timeout_ms = 1'000;
+    std::uint64_t drain_period_ms = 20;  // between two looks at how far a handover is
 };
 
 struct ControlStatus {
@@ -59,6 +62,8 @@ struct ControlStatus {
     std::uint64_t inventories_total = 0;  // complete ones: masters that took over what is held
     std::uint64_t reported_replicas_total = 0;
     std::uint64_t retired_total = 0;
+    std::uint64_t copies_ordered_total = 0;
+    std::uint64_t handed_over_total = 0;
     std::uint64_t last_command_id = 0;
     std::string last_error;  // of the last attempt that failed; kept after success
 };
@@ -72,14 +77,18 @@ class Control {
             std::function<void(const wire::Uuid&)> incarnation_changed);
     ~Control();
     void start();
-    // Unmounts and closes the session if the master answers within leave_timeout_ms. Idempotent.
-    void stop();
+    // Has the master move what it can elsewhere, for at most handover_ms (0: not at all); then nothing is
+    // read or written here any more but what is under way, and it unmounts and closes the session, if the
+    // master answers within leave_timeout_ms. Idempotent.
+    void stop(std::uint64_t handover_ms = 0);
 
     bool wait_mounted(std::uint64_t timeout_ms);
     ControlStatus status() const;
+    const Copier& copier() const { return *copier_; }
 
   private:
     net::LoopThreads loops_;
+    std::unique_ptr<Copier> copier_;
     std::shared_ptr<State> state_;
 };
 

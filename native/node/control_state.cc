@@ -17,6 +17,8 @@ using wire::Verb;
 
 // Ids retired under one hold of the directory lock.
 constexpr std::size_t kIdsALock = 1'000;
+// Whatever a command says, a copy's thread is free again after this long.
+constexpr std::uint64_t kCopyTimeoutMaxMs = 600'000;
 // A chunk of an inventory: big enough to be few, small enough that retires and reports get in between.
 constexpr std::size_t kInventoryChunkBytes = 1u << 20;
 
@@ -44,12 +46,13 @@ class ControlHandler final : public net::ConnectionHandler {
 }  // namespace
 
 Control::State::State(net::EventLoop& loop, std::shared_ptr<Holdings> holdings, ControlOptions options,
-                      Dial dial, std::function<void(const wire::Uuid&)> incarnation_changed)
+                      Dial dial, std::function<void(const wire::Uuid&)> incarnation_changed, Fetch fetch)
     : loop_(loop),
       holdings_(std::move(holdings)),
       options_(std::move(options)),
       dial_(std::move(dial)),
       incarnation_changed_(std::move(incarnation_changed)),
+      fetch_(std::move(fetch)),
       retry_ms_(options_.retry_min_ms) {
     new_incarnation();
 }
@@ -60,9 +63,12 @@ void Control::State::start() {
     loop_.post([self = shared_from_this()] { self->attempt(); });
 }
 
-void Control::State::leave() {
-    loop_.post([self = shared_from_this()] {
-        if (self->phase_ == Phase::kMounted && self->pending_.request_id == 0) {
+void Control::State::leave(std::uint64_t handover_ms) {
+    loop_.post([self = shared_from_this(), handover_ms] {
+        if (self->phase_ == Phase::kMounted && handover_ms > 0) {
+            self->drain_until_ms_ = net::monotonic_ms() + handover_ms;
+            self->drain();
+        } else if (self->phase_ == Phase::kMounted && self->pending_.request_id == 0) {
             self->unmount();
         } else if (self->phase_ == Phase::kMounted) {
             self->phase_ = Phase::kLeaving;  // after the answer that is under way
@@ -144,7 +150,7 @@ void Control::State::on_close(std::uint64_t attempt, std::string_view reason) {
 // Whatever went wrong: end this attempt, try again a little later.
 void Control::State::fail(const std::string& why) {
     if (phase_ == Phase::kLeft) return;
-    const bool leaving = phase_ == Phase::kLeaving;
+    const bool leaving = phase_ == Phase::kLeaving || drain_until_ms_ > 0;
     drop_connection(why);
     if (leaving) return left();
     retry_after(retry_ms_);
@@ -156,6 +162,7 @@ void Control::State::drop_connection(const std::string& why) {
     phase_ = Phase::kApart;
     pending_ = {};
     report_due_ = false;
+    drain_due_ = false;
     loop_.cancel(request_timer_);
     loop_.cancel(heartbeat_timer_);
     if (connection_) std::exchange(connection_, nullptr)->close(why, true);
@@ -297,14 +304,32 @@ void Control::State::heartbeat() {
                                         });
 }
 
-void Control::State::unmount() {
-    phase_ = Phase::kLeaving;
+void Control::State::drain() {
+    if (pending_.request_id != 0) {
+        drain_due_ = true;
+        return;
+    }
+    drain_due_ = false;
+    const std::vector<wire::SegmentId> ids = mounted_ids();
+    ask(Verb::kDrain, [&](wire::Writer& writer) { wire::encode_segment_ids(prefix(false), ids, writer); });
+}
+
+std::vector<wire::SegmentId> Control::State::mounted_ids() {
     std::vector<wire::SegmentId> ids;
     holdings_->with_directory([&](Directory& directory) {
         for (std::size_t i = 0; i < holdings_->segment_count(); ++i) {
             ids.push_back(directory.segment_id(static_cast<SegmentIndex>(i)));
         }
     });
+    return ids;
+}
+
+// From the moment the master takes the segments out of the pool it retires nothing here any more: so nothing
+// may be read that is not being read already.
+void Control::State::unmount() {
+    phase_ = Phase::kLeaving;
+    const std::vector<wire::SegmentId> ids = mounted_ids();
+    give_up_all();
     ask(Verb::kUnmount, [&](wire::Writer& writer) { wire::encode_segment_ids(prefix(true), ids, writer); });
 }
 
@@ -319,6 +344,7 @@ void Control::State::on_frame(std::uint64_t attempt, const wire::FrameHeader& he
     if (attempt != attempt_ || !connection_) return;
     if (header.is_reply()) return on_answer(header, body);
     if (header.verb == Verb::kRetire) return on_retire(header, body);
+    if (header.verb == Verb::kCopy) return on_copy(header, body);
     if (header.verb == Verb::kPing) {
         wire::Buffer buffer;
         wire::begin_frame(buffer, wire::reply_header(header, Status::kOk, epoch_));
@@ -337,6 +363,10 @@ void Control::State::on_answer(const wire::FrameHeader& header, wire::Bytes body
     const bool leaving = phase_ == Phase::kLeaving;
     if (header.status == Status::kSessionUnknown && !leaving) {
         return start_over("the master has ended this node's session");
+    }
+    if (!wire::ok(header.status) && header.verb == Verb::kDrain) {
+        pending_ = {};
+        return unmount();  // without
     }
     if (!wire::ok(header.status)) {
         return fail(std::string("the master refused ") + wire::verb_name(header.verb) + ": " +
@@ -357,6 +387,8 @@ void Control::State::on_answer(const wire::FrameHeader& header, wire::Bytes body
             return on_reported(body);
         case Verb::kInventory:
             return on_inventory_taken();
+        case Verb::kDrain:
+            return on_drained(body);
         case Verb::kUnmount:
             return close_session();
         default:
@@ -465,15 +497,73 @@ void Control::State::on_inventory_taken() {
 
 void Control::State::go_on() {
     if (phase_ == Phase::kLeaving) return unmount();
+    if (drain_due_) return drain();
     if (report_due_) return report();
     if (inventory_due_) next_inventory_chunk();
 }
 
+void Control::State::on_drained(wire::Bytes body) {
+    const auto reply = wire::parse_drain_reply(body);
+    if (!reply) return fail("the answer to a drain does not parse");
+    change_status([&](ControlStatus& status) { status.handed_over_total = reply->moved_count; });
+    if (reply->left_count == 0 || net::monotonic_ms() >= drain_until_ms_) return unmount();
+    loop_.call_after(options_.drain_period_ms, [self = shared_from_this(), attempt = attempt_] {
+        if (attempt == self->attempt_ && self->phase_ == Phase::kMounted) self->drain();
+    });
+    go_on();
+}
+
+// True: the command is of an older reign.
+bool Control::State::refuse_outdated(const wire::FrameHeader& header) {
+    if (header.epoch >= epoch_) return false;
+    connection_->send(wire::refusal(header, Status::kStaleEpoch,
+                                    "this node follows epoch " + std::to_string(epoch_), epoch_));
+    return true;
+}
+
+void Control::State::on_copy(const wire::FrameHeader& header, wire::Bytes body) {
+    if (refuse_outdated(header)) return;
+    const auto order = wire::parse_copy(body);
+    if (!order || header.request_id != order->target)
+        return fail("a copy command of the master does not parse");
+    if (header.epoch > epoch_ && phase_ == Phase::kMounted) adopt(header.epoch);
+    // Told again after a broken connection: one answer does for both.
+    if (!copying_.insert(order->target).second) return;
+    change_status([](ControlStatus& status) { ++status.copies_ordered_total; });
+    CopyTask task;
+    task.target = order->target;
+    task.segment = order->segment;
+    task.source = order->source;
+    task.digest = order->digest;
+    task.put_id = order->put_id;
+    task.size = order->size;
+    task.epoch = header.epoch;
+    task.deadline_ms = net::monotonic_ms() + std::min(order->timeout_ms, kCopyTimeoutMaxMs);
+    task.endpoints.assign(order->endpoints.begin(), order->endpoints.end());
+    fetch_(std::move(task), [state = weak_from_this(), target = order->target](Status status) {
+        const auto self = state.lock();
+        if (!self) return;
+        self->loop_.post([self, target, status] { self->copied(target, status); });
+    });
+}
+
+// A master that is not there any more asks again, or has given it up.
+void Control::State::copied(wire::ReplicaId target, Status status) {
+    copying_.erase(target);
+    if (!connection_ || (phase_ != Phase::kMounted && phase_ != Phase::kLeaving)) return;
+    wire::FrameHeader header;
+    header.verb = Verb::kCopy;
+    header.request_id = target;
+    wire::Buffer buffer;
+    const std::size_t start = wire::begin_frame(buffer, wire::reply_header(header, Status::kOk, epoch_));
+    wire::Writer writer(buffer);
+    wire::encode(wire::CopyReply{target, status}, writer);
+    wire::finish_frame(buffer, start);
+    connection_->send(std::move(buffer));
+}
+
 void Control::State::on_retire(const wire::FrameHeader& header, wire::Bytes body) {
-    if (header.epoch < epoch_) {
-        return connection_->send(wire::refusal(header, Status::kStaleEpoch,
-                                               "this node follows epoch " + std::to_string(epoch_), epoch_));
-    }
+    if (refuse_outdated(header)) return;
     const auto retire = wire::parse_retire(body);
     if (!retire) return fail("a retire of the master does not parse");
     if (header.epoch > epoch_ && phase_ == Phase::kMounted) adopt(header.epoch);
@@ -508,14 +598,9 @@ void Control::State::adopt(std::uint64_t epoch) {
 // The master counts nothing of what this node holds: give it all up (readers keep their ranges until they
 // are done) and come back as a new incarnation.
 void Control::State::start_over(const std::string& why) {
+    if (drain_until_ms_ > 0) return fail(why);  // it was about to leave anyway
     drop_connection(why);
-    const auto segments = static_cast<SegmentIndex>(holdings_->segment_count());
-    holdings_->with_directory([&](Directory& directory) {
-        for (SegmentIndex i = 0; i < segments; ++i) directory.expel(i);
-        directory.acknowledge_freed(directory.pending_freed_count());
-    });
-    while (!holdings_->with_directory([](Directory& directory) { return directory.sweep(); })) {
-    }
+    give_up_all();
     new_incarnation();
     session_ = {};
     last_sequence_ = 0;
@@ -530,6 +615,17 @@ void Control::State::start_over(const std::string& why) {
         status.segments.clear();
     });
     retry_after(options_.retry_min_ms);
+}
+
+// Nothing held is served any more; readers keep their ranges until they are done.
+void Control::State::give_up_all() {
+    const auto segments = static_cast<SegmentIndex>(holdings_->segment_count());
+    holdings_->with_directory([&](Directory& directory) {
+        for (SegmentIndex i = 0; i < segments; ++i) directory.expel(i);
+        directory.acknowledge_freed(directory.pending_freed_count());
+    });
+    while (!holdings_->with_directory([](Directory& directory) { return directory.sweep(); })) {
+    }
 }
 
 void Control::State::new_incarnation() {

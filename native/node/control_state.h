@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -24,12 +25,15 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     using Connected = std::function<void(std::shared_ptr<net::Connection>, const std::string&)>;
     using Dial = std::function<void(std::unique_ptr<net::ConnectionHandler>, Connected)>;
 
+    // Makes one copy; answers on any thread, once.
+    using Fetch = std::function<void(CopyTask, CopyDone)>;
+
     State(net::EventLoop& loop, std::shared_ptr<Holdings> holdings, ControlOptions options, Dial dial,
-          std::function<void(const wire::Uuid&)> incarnation_changed);
+          std::function<void(const wire::Uuid&)> incarnation_changed, Fetch fetch);
 
     // Any thread.
     void start();
-    void leave();  // begins to stop; wait_left tells when it is done
+    void leave(std::uint64_t handover_ms);  // begins to stop; wait_left tells when it is done
     bool wait_left(std::uint64_t timeout_ms);
     std::uint64_t leave_timeout_ms() const { return options_.leave_timeout_ms; }
     bool wait_mounted(std::uint64_t timeout_ms);
@@ -72,6 +76,8 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void mount();
     void report();
     void next_inventory_chunk();
+    void drain();
+    std::vector<wire::SegmentId> mounted_ids();
     void unmount();
     void close_session();
 
@@ -82,11 +88,16 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void on_inventory_taken();
     // An answer came while the connection is mounted: what else is to be asked.
     void go_on();
+    void on_drained(wire::Bytes body);
     void on_retire(const wire::FrameHeader& header, wire::Bytes body);
+    bool refuse_outdated(const wire::FrameHeader& header);
+    void on_copy(const wire::FrameHeader& header, wire::Bytes body);
+    void copied(wire::ReplicaId target, wire::Status status);
 
     bool may_follow(const wire::OpenSessionReply& reply, std::string& why) const;
     void adopt(std::uint64_t epoch);
     void start_over(const std::string& why);
+    void give_up_all();
     void new_incarnation();
     void heartbeat();
     void left();
@@ -98,6 +109,7 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     const ControlOptions options_;
     const Dial dial_;
     std::function<void(const wire::Uuid&)> incarnation_changed_;
+    const Fetch fetch_;
 
     // Loop thread only.
     Phase phase_ = Phase::kApart;
@@ -108,6 +120,9 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     net::EventLoop::TimerId request_timer_ = 0;
     net::EventLoop::TimerId heartbeat_timer_ = 0;
     bool report_due_ = false;
+    bool drain_due_ = false;
+    std::uint64_t drain_until_ms_ = 0;   // monotonic; above 0: about to leave
+    std::set<wire::ReplicaId> copying_;  // targets that were ordered and are not answered
     std::uint64_t last_request_id_ = 0;
     std::uint64_t last_sequence_ = 0;
 

@@ -28,7 +28,8 @@ class ReadJob {
           peer_(std::move(peer)),
           items_pending_(std::move(items_pending)),
           request_(request),
-          with_metadata_((read.flags & wire::kReadUserMetadata) != 0) {
+          with_metadata_((read.flags & wire::kReadUserMetadata) != 0),
+          with_header_((read.flags & wire::kReadHeader) != 0) {
         items_.reserve(read.items.size());
         open_all(read.items);
         *items_pending_ += items_.size();
@@ -75,6 +76,7 @@ class ReadJob {
   private:
     struct Item {
         Directory::View view;
+        wire::Buffer header;  // where it was asked for
         wire::Status status = wire::Status::kGone;
         std::uint64_t begin = 0;  // the part of the value that was asked for
         std::uint64_t end = 0;
@@ -93,6 +95,7 @@ class ReadJob {
     std::shared_ptr<std::size_t> items_pending_;
     wire::FrameHeader request_;
     bool with_metadata_;
+    bool with_header_;
     std::uint64_t epoch_ = 0;
     std::vector<Item> items_;
     std::uint64_t value_bytes_ = 0;
@@ -107,7 +110,11 @@ void ReadJob::open_all(const std::vector<wire::ReadItem>& asked) {
         holdings_->with_directory([&](Directory& directory) {
             epoch_ = directory.epoch();
             for (std::size_t i = from; i < to; ++i) {
-                items_.emplace_back().view = directory.open(asked[i].replica, asked[i].digest);
+                Item& item = items_.emplace_back();
+                item.view = directory.open(asked[i].replica, asked[i].digest);
+                if (!with_header_ || item.view.reference == nullptr) continue;
+                wire::Writer writer(item.header);
+                directory.write_header(*item.view.reference, writer);
             }
         });
     }
@@ -147,7 +154,9 @@ wire::Verdict ReadJob::verdict(const Item& item) const {
 }
 
 std::string_view ReadJob::metadata(const Item& item) const {
-    if (!with_metadata_ || !wire::ok(item.status)) return {};
+    if (!wire::ok(item.status)) return {};
+    if (with_header_) return wire::as_text(item.header);
+    if (!with_metadata_) return {};
     const auto header = wire::parse_value_header(item.view.header);
     return header ? header->user_metadata : std::string_view{};
 }

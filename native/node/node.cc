@@ -6,13 +6,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 
 namespace mooncake::node {
 
 namespace {
+
+constexpr std::chrono::milliseconds kLookPeriod{2};
 
 net::Endpoint checked_endpoint(const std::string& text, const char* setting) {
     const auto endpoint = net::parse_endpoint(text);
@@ -164,7 +168,18 @@ void Node::name_segments() {
     }
 }
 
-void Node::stop() {
+// Nothing new begins any more: until the last reader and the last writer are done.
+void Node::wait_unused() {
+    const std::uint64_t end_ms = net::monotonic_ms() + options_.stop_timeout_ms;
+    const auto is_used = [&] {
+        const auto counts =
+            parts_->holdings->with_directory([](Directory& directory) { return directory.counts(); });
+        return counts.references > 0 || counts.receiving > 0;
+    };
+    while (is_used() && net::monotonic_ms() < end_ms) std::this_thread::sleep_for(kLookPeriod);
+}
+
+void Node::stop(std::uint64_t handover_ms) {
     if (owner_ != 0 && owner_ != ::getpid()) {
         // A forked child has neither the threads nor the right: the parent's node lives on. What would join
         // or unmap is left alone until the child ends.
@@ -175,7 +190,10 @@ void Node::stop() {
     }
     if (stopped_) return;
     stopped_ = true;
-    if (parts_->control) parts_->control->stop();
+    if (parts_->control) {
+        parts_->control->stop(handover_ms);
+        wait_unused();
+    }
     if (parts_->faulter) parts_->faulter->stop();
     if (parts_->server) parts_->server->stop();
 }
@@ -192,6 +210,7 @@ NodeStatus Node::status() const {
     status.data_endpoint = parts_->data_endpoint;
     status.fenced = parts_->holdings->is_fenced();
     status.stats = parts_->server->stats();
+    for (auto& stat : parts_->control->copier().stats()) status.stats.push_back(std::move(stat));
     parts_->holdings->with_directory([&](Directory& directory) {
         status.counts = directory.counts();
         for (std::size_t i = 0; i < directory.segment_count(); ++i) {

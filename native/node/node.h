@@ -44,6 +44,7 @@ struct NodeOptions {
     std::uint64_t connect_timeout_ms = 1'000;
     std::uint64_t request_timeout_ms = 3'000;
     std::uint64_t stall_timeout_ms = 10'000;  // payload or sending without progress
+    std::uint64_t stop_timeout_ms = 2'000;    // for what is being read when it stops
 };
 
 struct NodeStatus {
@@ -68,8 +69,10 @@ class Node {
     // Reserves the memory, listens and begins to look for the master; does not wait for it. Throws
     // std::runtime_error (memory) or std::system_error (port), naming sizes, port and settings.
     void start();
-    // Unmounts (at most 1 s), then ends every connection. Idempotent. A forked child's stop does nothing.
-    void stop();
+    // Hands over what the master moves elsewhere within handover_ms (0: nothing), unmounts (at most 1 s),
+    // lets reads and writes under way finish (at most stop_timeout_ms), then ends every connection.
+    // Idempotent. A forked child's stop does nothing.
+    void stop(std::uint64_t handover_ms = 0);
     bool wait_mounted(std::uint64_t timeout_ms);
     NodeStatus status() const;
     std::uint16_t data_port() const;  // 0 before start
@@ -90,6 +93,7 @@ class Node {
     };
     void start_parts();
     void name_segments();
+    void wait_unused();
 
     NodeOptions options_;
     std::vector<net::Endpoint> masters_;

@@ -50,6 +50,69 @@ std::optional<RetireReply> parse_retire_reply(Bytes body) {
     return RetireReply{message->number, std::move(message->ids)};
 }
 
+void encode(const Copy& copy, Writer& writer) {
+    writer.put(copy.target);
+    writer.put(copy.segment);
+    writer.put(copy.source);
+    writer.put(copy.digest);
+    writer.put(copy.put_id);
+    writer.put(copy.size);
+    writer.put(copy.timeout_ms);
+    writer.put(static_cast<std::uint8_t>(copy.endpoints.size()));
+    for (const auto endpoint : copy.endpoints) writer.text16(endpoint);
+}
+
+std::optional<Copy> parse_copy(Bytes body) {
+    Reader reader(body);
+    Copy copy;
+    copy.target = reader.get<ReplicaId>();
+    copy.segment = reader.get<SegmentId>();
+    copy.source = reader.get<ReplicaId>();
+    copy.digest = reader.get<std::uint64_t>();
+    copy.put_id = reader.get<PutId>();
+    copy.size = reader.get<std::uint64_t>();
+    copy.timeout_ms = reader.get<std::uint64_t>();
+    const auto endpoints = reader.get<std::uint8_t>();
+    if (endpoints > kEndpointsMax || copy.target == 0 || copy.source == 0 || copy.put_id == 0 ||
+        copy.size > kValueBytesMax) {
+        return std::nullopt;
+    }
+    for (std::size_t i = 0; i < endpoints; ++i) copy.endpoints.push_back(reader.text16(kNameBytesMax));
+    if (!reader.finished()) return std::nullopt;
+    return copy;
+}
+
+void encode(const CopyReply& reply, Writer& writer) {
+    writer.put(reply.target);
+    writer.put(reply.status);
+    writer.put(std::uint16_t{0});
+    writer.put(std::uint32_t{0});
+}
+
+std::optional<CopyReply> parse_copy_reply(Bytes body) {
+    Reader reader(body);
+    CopyReply reply;
+    reply.target = reader.get<ReplicaId>();
+    reply.status = reader.get<Status>();
+    reader.bytes(6);
+    if (!reader.finished()) return std::nullopt;
+    return reply;
+}
+
+void encode(const DrainReply& reply, Writer& writer) {
+    writer.put(reply.moved_count);
+    writer.put(reply.left_count);
+}
+
+std::optional<DrainReply> parse_drain_reply(Bytes body) {
+    Reader reader(body);
+    DrainReply reply;
+    reply.moved_count = reader.get<std::uint64_t>();
+    reply.left_count = reader.get<std::uint64_t>();
+    if (!reader.finished()) return std::nullopt;
+    return reply;
+}
+
 void encode_report(const Prefix& prefix, std::uint64_t last_command_id,
                    std::span<const SegmentReport> segments, std::span<const ReplicaId> freed,
                    Writer& writer) {

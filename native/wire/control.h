@@ -34,6 +34,39 @@ struct RetireReply {
 void encode_retire_reply(std::uint64_t command_id, std::span<const ReplicaId> freed, Writer& writer);
 std::optional<RetireReply> parse_retire_reply(Bytes body);
 
+// copy, master to node: fetch the replica `source` over a data connection from the node that has the
+// endpoints, and seal it as `target` on this segment. The read's digest, the header's put_id and size must be
+// these. Answered when it is done, at the latest after timeout_ms; told again after a broken connection.
+struct Copy {
+    ReplicaId target = 0;
+    SegmentId segment = 0;
+    ReplicaId source = 0;
+    std::uint64_t digest = 0;
+    PutId put_id = 0;
+    std::uint64_t size = 0;
+    std::uint64_t timeout_ms = 0;
+    std::vector<std::string_view> endpoints;  // of the source, as it mounted them
+};
+void encode(const Copy& copy, Writer& writer);
+std::optional<Copy> parse_copy(Bytes body);
+
+// Its answer: OK or SEALED (it is here, whole), or why not. u64 target, i16 status, 6 zero bytes.
+struct CopyReply {
+    ReplicaId target = 0;
+    Status status = Status::kOk;
+};
+void encode(const CopyReply& reply, Writer& writer);
+std::optional<CopyReply> parse_copy_reply(Bytes body);
+
+// drain, node to master: it is about to leave with these segments (its body is a SegmentIds). From the first
+// on nothing is placed there, and the master moves what it can; asked again, it tells how far that is.
+struct DrainReply {
+    std::uint64_t moved_count = 0;  // replicas that were copied elsewhere and retired here
+    std::uint64_t left_count = 0;   // 0: nothing more will be moved
+};
+void encode(const DrainReply& reply, Writer& writer);
+std::optional<DrainReply> parse_drain_reply(Bytes body);
+
 // report, node to master: the node's heartbeat (it keeps the node's session alive too), at once when ranges
 // were freed. Freed ids are repeated until a reply came; the master ignores those it knows to be free.
 struct SegmentReport {

@@ -35,15 +35,14 @@ void encode_read_reply(std::span<const Piece> pieces, std::span<const std::strin
     for (const auto text : metadata) writer.bytes(as_bytes(text));
 }
 
-std::optional<ReadReply> parse_read_reply(Bytes body) {
+std::optional<ReadReply> parse_read_reply(Bytes body, std::size_t metadata_max) {
     Reader reader(body);
     ReadReply reply;
     const auto count = reader.get<std::uint32_t>();
     reader.get<std::uint32_t>();
     reply.pieces = reader.array<Piece>(count, kBatchKeysMax);
     for (const auto& piece : reply.pieces) {
-        if (piece.length > kChunkBytesMax || piece.metadata_bytes > kUserMetadataBytesMax)
-            return std::nullopt;
+        if (piece.length > kChunkBytesMax || piece.metadata_bytes > metadata_max) return std::nullopt;
         reply.payload_bytes += piece.length + sizeof(Verdict);
         reply.metadata.push_back(as_text(reader.bytes(piece.metadata_bytes)));
     }

@@ -18,6 +18,7 @@ namespace mooncake::wire {
 // read: u32 count, u32 flags, ReadItems.
 enum ReadFlags : std::uint32_t {
     kReadUserMetadata = 1,  // answer the value's user metadata in its first piece
+    kReadHeader = 2,        // answer its whole header there, times as they remain; for a node that copies it
 };
 struct ReadItem {
     ReplicaId replica = 0;
@@ -58,7 +59,8 @@ struct ReadReply {
 };
 void encode_read_reply(std::span<const Piece> pieces, std::span<const std::string_view> metadata,
                        Writer& writer);
-std::optional<ReadReply> parse_read_reply(Bytes body);
+// metadata_max: kValueHeaderBytesMax where headers were asked for.
+std::optional<ReadReply> parse_read_reply(Bytes body, std::size_t metadata_max = kUserMetadataBytesMax);
 
 // write: u32 count, u32 zero, WriteItems, then the encoded ValueHeaders. Payload: the values, in order. The
 // epoch in the frame's header is the grant's; answer: u32 count, i16 status each (OK, SEALED, NO_RANGE,

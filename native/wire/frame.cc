@@ -16,6 +16,8 @@ const char* verb_name(Verb verb) {
             return "mount";
         case Verb::kUnmount:
             return "unmount";
+        case Verb::kDrain:
+            return "drain";
         case Verb::kSegments:
             return "segments";
         case Verb::kExists:
@@ -48,6 +50,8 @@ const char* verb_name(Verb verb) {
             return "retire";
         case Verb::kReport:
             return "report";
+        case Verb::kCopy:
+            return "copy";
         case Verb::kInventory:
             return "inventory";
         case Verb::kRead:

@@ -27,6 +27,7 @@ enum class Verb : std::uint8_t {
     kMount = 5,
     kUnmount = 6,
     kSegments = 7,
+    kDrain = 8,  // node to master
     kExists = 10,
     kMatchPrefix = 11,
     kLookup = 12,
@@ -43,6 +44,7 @@ enum class Verb : std::uint8_t {
     kRetire = 30,     // master to node
     kReport = 31,     // node to master
     kInventory = 32,  // node to master
+    kCopy = 33,       // master to node
     kRead = 40,
     kWrite = 41,
     kPing = 42,

@@ -68,7 +68,7 @@ std::size_t count_of(Reader& reader, std::size_t max) {
 
 bool is_sound(const KeyRecord& key) { return static_cast<std::uint8_t>(key.reason) < kAbsences; }
 bool is_sound(const CopyRecord& copy) {
-    return copy.status >= CopyStatus::kUnfinished && copy.status <= CopyStatus::kRetiring;
+    return copy.status >= CopyStatus::kUnfinished && copy.status <= CopyStatus::kCopying;
 }
 bool is_sound(const EventRecord& event) {
     const auto kind = static_cast<std::uint8_t>(event.kind);

@@ -48,6 +48,10 @@ enum class EventKind : std::uint8_t {
     kFreed = 10,    // the node gave its range back
     kLost = 11,     // its segment left the pool
     kAdopted = 12,  // told by a node that held it from an earlier reign
+    kCopyBegun = 13,  // its node was told to fetch it from another
+    kCopied = 14,     // and has it: readable
+    kCopyFailed = 15,
+    kMoved = 16,  // it was copied elsewhere, to go here
 
     // Of sessions, segments and reigns.
     kSessionOpened = 20,
@@ -61,8 +65,9 @@ enum class EventKind : std::uint8_t {
     kReportedUnreachable = 28,  // a client cannot reach the node; session: the node's
     kProbeAnswered = 29,        // and the master can
     kProbeFailed = 30,          // nor can the master
+    kSegmentDraining = 31,      // its node is about to leave
 };
-inline constexpr std::uint8_t kEventKindMax = 30;
+inline constexpr std::uint8_t kEventKindMax = 31;
 
 enum class EventReason : std::uint8_t {
     kNone = 0,
@@ -114,7 +119,7 @@ struct KeyRecord {
 };
 static_assert(sizeof(KeyRecord) == 96);
 
-enum class CopyStatus : std::uint8_t { kUnfinished = 1, kLive = 2, kRetiring = 3 };
+enum class CopyStatus : std::uint8_t { kUnfinished = 1, kLive = 2, kRetiring = 3, kCopying = 4 };
 struct CopyRecord {
     ReplicaId replica = 0;
     SegmentId segment = 0;

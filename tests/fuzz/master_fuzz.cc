@@ -40,6 +40,7 @@ enum Event : std::uint8_t {
     kInventory,
     kAsk,  // heartbeat, close_session, list, segments, stats, unmount, ping
     kConfirm,
+    kCopied,
     kTime,
     kRepeat,
     kRaw,
@@ -51,7 +52,8 @@ enum Event : std::uint8_t {
 constexpr std::array kKeysVerbs = {Verb::kExists, Verb::kMatchPrefix, Verb::kLookup, Verb::kRemove,
                                    Verb::kTouch,  Verb::kRelease,     Verb::kWhy};
 constexpr std::array kAskVerbs = {Verb::kHeartbeat, Verb::kCloseSession, Verb::kList, Verb::kSegments,
-                                  Verb::kStats,     Verb::kUnmount,      Verb::kPing, Verb::kInspect};
+                                  Verb::kStats,     Verb::kUnmount,      Verb::kPing, Verb::kInspect,
+                                  Verb::kDrain};
 
 struct Peer {
     fuzz::FakePtr connection;
@@ -64,6 +66,7 @@ struct Peer {
     bool was_raw = false;  // some of its bytes may be half a frame, which takes the next ones for its body
     std::deque<std::pair<wire::GrantRecord, std::vector<wire::ReplicaPlace>>> grants;
     std::deque<wire::Retire> retires;  // commands not answered yet
+    std::deque<wire::ReplicaId> copies;
     std::vector<wire::ReplicaId> unfreed;
     std::vector<wire::SegmentId> segments;
     wire::InventoryTotals inventory;
@@ -138,6 +141,8 @@ class World {
                 return ask(peer, kAskVerbs[input.below(kAskVerbs.size())], input);
             case kConfirm:
                 return confirm(peer, input);
+            case kCopied:
+                return copied(peer, input);
             case kTime:
                 return pass(std::uint64_t{input.u16()} * (input.flag() ? 20 : 1));
             case kRepeat:
@@ -171,6 +176,7 @@ class World {
         peer.connection.reset();
         peer.asked.clear();
         peer.retires.clear();
+        peer.copies.clear();
         peer.was_raw = false;
     }
 
@@ -204,6 +210,12 @@ class World {
         REQUIRE(header && header->body_bytes + wire::kFrameHeaderBytes == sent.head.size());
         const wire::Bytes body = wire::Bytes(sent.head).subspan(wire::kFrameHeaderBytes);
         if (!header->is_reply()) {
+            if (header->verb == Verb::kCopy) {
+                const auto copy = wire::parse_copy(body);
+                REQUIRE(copy && copy->target == header->request_id && copy->target != copy->source);
+                peer.copies.push_back(copy->target);
+                return;
+            }
             REQUIRE(header->verb == Verb::kRetire);
             auto retire = wire::parse_retire(body);
             REQUIRE(retire && !retire->replicas.empty());
@@ -277,6 +289,9 @@ class World {
                 REQUIRE(statuses && statuses->size() == wire::parse_put_end(question)->items.size());
                 break;
             }
+            case Verb::kDrain:
+                REQUIRE(wire::parse_drain_reply(body).has_value());
+                break;
             case Verb::kPutRevoke:
             case Verb::kUnmount:
                 REQUIRE(wire::parse_statuses(body).has_value());
@@ -488,7 +503,9 @@ class World {
 
     void ask(Peer& peer, Verb verb, Input& input) {
         const bool changes = verb == Verb::kUnmount || verb == Verb::kCloseSession;
-        const auto segments = verb == Verb::kUnmount || verb == Verb::kSegments
+        const bool names_segments =
+            verb == Verb::kUnmount || verb == Verb::kSegments || verb == Verb::kDrain;
+        const auto segments = names_segments
                                   ? some_segments(input)
                                   : std::vector<wire::SegmentId>{};
         const std::size_t subject = verb == Verb::kInspect ? input.below(3) : 0;
@@ -502,7 +519,7 @@ class World {
                                           name, writer);
                  } else if (verb == Verb::kList) {
                      wire::encode_list(head, input.u8() % 4, input.u8() % 8, "", writer);
-                 } else if (verb == Verb::kSegments || verb == Verb::kUnmount) {
+                 } else if (names_segments) {
                      wire::encode_segment_ids(head, segments, writer);
                  } else if (verb != Verb::kPing) {
                      wire::encode_prefix(head, {}, writer);
@@ -526,6 +543,19 @@ class World {
         feed(peer, fuzz::frame(Verb::kRetire, command.command_id, body, 0, wire::kFlagReply, status));
     }
 
+    // A copy is there, or is not; now and then somebody answers for another's.
+    void copied(Peer& peer, Input& input) {
+        const std::uint8_t how = input.u8();
+        Peer& ordered = how >= 0xF0 ? peers_[how % kPeers] : peer;
+        if (ordered.copies.empty()) return;
+        const wire::ReplicaId target = ordered.copies.front();
+        ordered.copies.pop_front();
+        const wire::CopyReply reply{target, how % 4 == 0 ? Status::kGone : Status::kOk};
+        const wire::Buffer body = packed([&](auto& writer) { wire::encode(reply, writer); });
+        const Status status = how == 0xEF ? Status::kStaleEpoch : Status::kOk;
+        feed(peer, fuzz::frame(Verb::kCopy, target, body, 0, wire::kFlagReply, status));
+    }
+
     void pass(std::uint64_t ms) {
         clock_.advance(reading_ms_ += ms);
         for (int slices = 0; !driver_->tick(); ++slices) REQUIRE(slices < 10'000);
@@ -546,6 +576,7 @@ class World {
         driver_->check_invariants();
         static const std::set<std::string> kGone = {"key_count",
                                                     "unfinished_put_count",
+                                                    "copy_count",
                                                     "allocated_bytes",
                                                     "retiring_replica_count",
                                                     "segment_count",
@@ -670,6 +701,22 @@ std::vector<std::pair<std::string, wire::Buffer>> fuzz::seeds() {
     event(two, kOpenSession, 3, {13, 0, 0});
     event(two, kMount, 3, {1, 60, 13, 1, 1, 1, 1, 130, 0});  // the same endpoint, a later epoch
     made.emplace_back("two_nodes", two);
+
+    Script repaired = cluster(60);  // three nodes, two copies; one node leaves, and another is told to
+    for (const std::uint8_t node : {std::uint8_t{2}, std::uint8_t{3}}) {
+        const auto process = static_cast<std::uint8_t>(10 + node);
+        event(repaired, kConnect, node, {1, process});
+        event(repaired, kOpenSession, node, {process, node, node});
+        event(repaired, kMount, node, {1, 60, process, node, node, 1, 1, 0, 0});
+    }
+    put(repaired, 1, {1, 2, 3, 4}, 20, 2);
+    event(repaired, kAsk, 0, {1, 1});
+    event(repaired, kTime, 0, {10, 0, 0});
+    for (int i = 0; i < 4; ++i) event(repaired, kCopied, 2, {1}).u8(kCopied).u8(3).u8(1);
+    event(repaired, kAsk, 2, {8, 1, 2, 0, 0, 0});
+    event(repaired, kTime, 0, {10, 0, 0});
+    for (int i = 0; i < 4; ++i) event(repaired, kCopied, 3, {4});
+    made.emplace_back("repair", repaired);
 
     Script unfinished = cluster(60);
     event(unfinished, kPutStart, 1, {2, 1, 2, 20, 20, 1, 0, 0, 0, 0, 0, 0});

@@ -40,6 +40,8 @@ enum Event : std::uint8_t {
     kMasterFrame,
     kMasterBytes,
     kMasterGone,
+    kCopy,
+    kCopyDone,
     kConnect,
     kWrite,
     kPayload,
@@ -105,6 +107,10 @@ class World {
             [this](const wire::Uuid& incarnation) {
                 shared_->set_incarnation(incarnation);
                 values_.clear();
+            },
+            [this](node::CopyTask task, node::CopyDone done) {
+                REQUIRE(task.target != 0 && task.source != 0 && task.size <= wire::kValueBytesMax);
+                copies_.push_back(std::move(done));
             });
         holdings_->on_freed([state = std::weak_ptr(control_)] {
             if (const auto alive = state.lock()) alive->ranges_freed();
@@ -149,12 +155,13 @@ class World {
             const auto counts = directory.counts();
             REQUIRE(counts.references == 0 && counts.receiving == 0 && counts.draining == 0);
         });
-        control_->leave();
+        control_->leave(events_ % 2);
         loop_.post([this] {
             end_master();
             if (dialled_) dialled_->end();
             dialled_.reset();
             connected_ = nullptr;
+            copies_.clear();
             loop_.stop();
         });
     }
@@ -167,6 +174,10 @@ class World {
                 return answer(input);
             case kRetire:
                 return retire(input);
+            case kCopy:
+                return copy(input);
+            case kCopyDone:
+                return copy_done(input.u8());
             case kMasterFrame: {
                 const auto verb = static_cast<Verb>(input.u8());
                 const std::uint8_t flags = input.u8();
@@ -224,6 +235,8 @@ class World {
             REQUIRE(wire::parse_retire_reply(body).has_value());
             // From now on nobody begins to read them.
             for (const auto replica : retired_) values_.erase(replica);
+        } else if (header->verb == Verb::kCopy && wire::ok(header->status)) {
+            REQUIRE(wire::parse_copy_reply(body).has_value());
         }
     }
 
@@ -245,6 +258,7 @@ class World {
                 REQUIRE(wire::parse_inventory(body).has_value());
                 break;
             case Verb::kUnmount:
+            case Verb::kDrain:
                 REQUIRE(wire::parse_segment_ids(body).has_value());
                 break;
             default:
@@ -281,6 +295,8 @@ class World {
                     if (number >= 0xF0) unknown.push_back(100);
                     return wire::encode_report_reply(wire::make_id(1, number), unknown, writer);
                 }
+                case Verb::kDrain:
+                    return wire::encode(wire::DrainReply{number, number % 3ULL}, writer);
                 case Verb::kUnmount:
                     return wire::encode_statuses(std::array{Status::kOk, Status::kOk}, writer);
                 default:
@@ -300,6 +316,27 @@ class World {
         const auto body = packed([&](auto& writer) { wire::encode_retire(odd, retired_, writer); });
         from_master(fuzz::frame(Verb::kRetire, 7, body, odd >= 0xF0 ? 0 : 1 + odd % 3));
         retired_.clear();
+    }
+
+    void copy(Input& input) {
+        const std::uint8_t odd = input.u8();
+        wire::Copy order;
+        order.target = replica_of(input.u8());
+        order.segment = 100 + odd % 3;
+        order.source = replica_of(input.u8());
+        order.put_id = 1 + odd;
+        order.timeout_ms = input.u64();
+        order.endpoints.assign(odd % 10, "tcp://n:1");
+        const auto body = packed([&](auto& writer) { wire::encode(order, writer); });
+        const std::uint64_t id = odd == 0xFF ? 1 : order.target;
+        from_master(fuzz::frame(Verb::kCopy, id, body, odd >= 0xF0 ? 0 : 1 + odd % 3));
+    }
+
+    void copy_done(std::uint8_t how) {
+        if (copies_.empty()) return;
+        const node::CopyDone done = std::move(copies_.front());
+        copies_.pop_front();
+        done(how % 2 == 0 ? Status::kOk : Status::kGone);
     }
 
     // ---- the data port
@@ -515,6 +552,7 @@ class World {
     std::shared_ptr<node::Holdings> holdings_;
     std::shared_ptr<node::DataShared> shared_;
     std::map<wire::ReplicaId, Value> values_;  // sealed, and not retired
+    std::deque<node::CopyDone> copies_;  // ordered and not answered
     std::shared_ptr<node::Control::State> control_;
     std::optional<Input> input_;
     std::size_t events_ = 0;
@@ -610,6 +648,14 @@ std::vector<std::pair<std::string, wire::Buffer>> fuzz::seeds() {
     again.u8(kAnswer).u8(1).u8(0xFF);  // expelled
     again.u8(kDial).u8(1).u8(kAnswer).u8(1).u8(0).u8(kAnswer).u8(1).u8(65).u8(kAnswer).u8(1).u8(0);
     made.emplace_back("another_master", again);
+
+    Script copied = mounted();  // one is ordered twice and answered once, one never
+    for (const auto target : std::array<std::uint8_t, 3>{5, 5, 7}) {
+        if (target == 7) copied.u8(kCopyDone).u8(0);
+        copied.u8(kCopy).u8(1).u8(target).u8(6);
+        for (int i = 0; i < 8; ++i) copied.u8(i < 2 ? 9 : 0);  // milliseconds
+    }
+    made.emplace_back("copies", copied);
 
     Script raw = mounted();
     raw.u8(kMasterFrame).u8(static_cast<std::size_t>(Verb::kPing)).u8(0).u8(5).u8(0).chunk({});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ HAS_LEASE = -706
 STALE_GRANT = -2000
 BUSY = -2001
 NO_RANGE = -2002
+GONE = -2004
 SEALED = -2006
 STALE_REQUEST = -2008
 SESSION_UNKNOWN = -2009
@@ -74,6 +76,7 @@ class Harness:
     now: int = 1_000
     effects: list[Effect] = field(default_factory=list)
     retired: list[int] = field(default_factory=list)
+    owners: dict[int, int] = field(default_factory=dict)  # of the segments mounted by mount()
 
     def __post_init__(self) -> None:
         self.machine = _core.Metadata(epoch=self.epoch, master=MASTER, seed=self.seed, **self.settings)
@@ -112,6 +115,30 @@ class Harness:
         self.effects = self.machine.freed(replicas)
         self.machine.check_invariants()
         return self.effects
+
+    # -- copies
+
+    def ordered(self) -> list[int]:
+        """Targets of the copies that the last effects ordered."""
+        return [replica for kind, _, replica, _ in self.effects if kind == "copy"]
+
+    def copied(self, target: int, status: int = OK, node: int | None = None) -> list[Effect]:
+        """The target's node (or another one) answers for the copy."""
+        by = node if node is not None else self.node_of(target)
+        self.effects = self.machine.copy_answered(by, target, status, self.now)
+        self.machine.check_invariants()
+        return self.effects
+
+    def node_of(self, target: int) -> int:
+        order = self.machine.copy_order(target)
+        return self.owners[order["segment"]] if order is not None else 0
+
+    def drain(self, session: int, *segments: int) -> tuple[int, int]:
+        """How many replicas were moved away, and how much is left to do."""
+        status, reply = self.ask("drain", _core.encode_segment_ids(session, segments))
+        assert status == OK, reply
+        moved, left = struct.unpack("<QQ", reply)
+        return moved, left
 
     def free_retired(self) -> list[Effect]:
         """Every replica that the last effects told to go reports its range freed."""
@@ -163,6 +190,7 @@ class Harness:
     def mount(self, session: int, name: str, capacity: int, **changes: Any) -> int:
         [(status, segment)] = self.mount_all(session, [self.describe(name, capacity, **changes)])
         assert status == OK
+        self.owners[segment] = session
         return segment
 
     def unmount(self, session: int, *segments: int) -> list[int]:

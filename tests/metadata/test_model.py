@@ -48,6 +48,7 @@ SETTINGS: dict[str, Any] = {
     "eviction_high_watermark_ratio": TIMES.high,
     "eviction_ratio": TIMES.ratio,
     "replay_window": 4,
+    "repair_bytes_per_s": 0,  # test_copy_model.py has the copies
 }
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
 TENANTS = ["", "other"]

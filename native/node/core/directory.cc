@@ -175,6 +175,20 @@ void Directory::close(Entry* reference) {
     if (reference->state == State::kDraining && reference->references == 0) release(*reference, true);
 }
 
+void Directory::write_header(const Entry& entry, wire::Writer& writer) const {
+    const wire::Bytes kept(entry.header.get(), entry.header_bytes);
+    wire::ValueHeader header = *wire::parse_value_header(kept);
+    if (header.ttl_ms == 0 && header.soft_pin_ms == 0) return writer.bytes(kept);
+    // 0 would mean no TTL, and the default pin: the last millisecond stands for what is over.
+    const std::uint64_t age_ms = now_ms_ - std::min(now_ms_, entry.sealed_ms);
+    if (header.ttl_ms != 0) header.ttl_ms -= std::min(header.ttl_ms - 1, age_ms);
+    if (header.soft_pin_ms != 0) {
+        header.soft_pin_ms -=
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(header.soft_pin_ms - 1, age_ms));
+    }
+    wire::encode(header, writer);
+}
+
 // ---- retiring
 
 void Directory::retire(std::span<const wire::ReplicaId> replicas, std::vector<wire::ReplicaId>& freed) {
@@ -227,20 +241,7 @@ bool Directory::describe(wire::ReplicaId replica, std::vector<wire::InventoryIte
     const Entry* entry = find(replica);
     if (entry == nullptr || entry->state != State::kSealed || !is_current(*entry)) return false;
     const std::size_t start = headers.size();
-    const wire::Bytes kept(entry->header.get(), entry->header_bytes);
-    wire::ValueHeader header = *wire::parse_value_header(kept);
-    if (header.ttl_ms == 0 && header.soft_pin_ms == 0) {
-        headers.bytes(kept);
-    } else {
-        // 0 would mean no TTL, and the default pin: the last millisecond stands for what is over.
-        const std::uint64_t age_ms = now_ms_ - std::min(now_ms_, entry->sealed_ms);
-        if (header.ttl_ms != 0) header.ttl_ms -= std::min(header.ttl_ms - 1, age_ms);
-        if (header.soft_pin_ms != 0) {
-            header.soft_pin_ms -=
-                static_cast<std::uint32_t>(std::min<std::uint64_t>(header.soft_pin_ms - 1, age_ms));
-        }
-        wire::encode(header, headers);
-    }
+    write_header(*entry, headers);
     items.push_back(
         {replica, segments_[entry->segment].id, static_cast<std::uint32_t>(headers.size() - start), 0});
     return true;

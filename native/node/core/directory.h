@@ -99,6 +99,8 @@ class Directory {
     };
     View open(wire::ReplicaId replica, std::uint64_t digest);
     void close(Entry* reference);
+    // The header of what is open, TTL and soft pin as they remain now.
+    void write_header(const Entry& reference, wire::Writer& writer) const;
 
     // ---- retiring. Appends to `freed` those whose range is free by now, ids never held included.
     void retire(std::span<const wire::ReplicaId> replicas, std::vector<wire::ReplicaId>& freed);

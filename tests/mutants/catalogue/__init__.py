@@ -1,11 +1,12 @@
 """All planted bugs, one file a part of the store."""
 
-from mutants.catalogue import client, master, metadata, node, python, wire
+from mutants.catalogue import client, copies, master, metadata, node, python, wire
 from mutants.planted import Mutant
 
 MUTANTS: list[Mutant] = [
     *metadata.MUTANTS,
     *node.MUTANTS,
+    *copies.MUTANTS,
     *wire.MUTANTS,
     *client.MUTANTS,
     *master.MUTANTS,

@@ -413,8 +413,8 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/replicas.cc",
-                "    if (object.has(kHardPin) || !segment.is_mounted()) return nullptr;",
-                "    if (!segment.is_mounted()) return nullptr;",
+                "    if (object.has(kHardPin) || object.has(kGuarded) || !segment.is_mounted()) return nullptr;",
+                "    if (object.has(kGuarded) || !segment.is_mounted()) return nullptr;",
             ),
         ),
         (test("metadata/test_eviction", "test_hard_pinned_never_goes"), MODEL),

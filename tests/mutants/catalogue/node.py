@@ -292,16 +292,19 @@ MUTANTS = [
     ),
     # -- whom it obeys
     Mutant(
-        "retire-of-an-older-reign",
-        "A node carries out a retire command of a master whose reign is over.",
+        "command-of-an-older-reign",
+        "A node carries out commands of a master whose reign is over.",
         (
             Edit(
                 "native/node/control_state.cc",
-                "    if (header.epoch < epoch_) {\n        return connection_->send",
-                "    if (header.epoch == 0) {\n        return connection_->send",
+                "    if (header.epoch >= epoch_) return false;",
+                "    if (header.epoch != 0) return false;",
             ),
         ),
-        (native("node_control_test", "a_retire_of_an_older_epoch_is_refused"),),
+        (
+            native("node_control_test", "a_retire_of_an_older_epoch_is_refused"),
+            native("copy_test", "a_copy_of_an_older_master_is_refused"),
+        ),
     ),
     Mutant(
         "freed-acknowledged-unheard",

@@ -157,8 +157,8 @@ MUTANTS = [
         (
             Edit(
                 "native/wire/data.cc",
-                "        if (piece.length > kChunkBytesMax || piece.metadata_bytes > kUserMetadataBytesMax)",
-                "        if (piece.metadata_bytes > kUserMetadataBytesMax)",
+                "        if (piece.length > kChunkBytesMax || piece.metadata_bytes > metadata_max) return std::nullopt;",
+                "        if (piece.metadata_bytes > metadata_max) return std::nullopt;",
             ),
         ),
         (native("client_core_test", "a_piece_longer_than_a_chunk_is_malformed"),),
