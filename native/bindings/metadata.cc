@@ -82,8 +82,8 @@ Options to_options(const nb::kwargs& settings) {
             set("evict_soft_pinned", options.evict_soft_pinned) ||
             set("eviction_high_watermark_ratio", options.eviction_high_watermark_ratio) ||
             set("eviction_ratio", options.eviction_ratio) || set("max_keys", options.max_keys) ||
-            set("max_metadata_bytes", options.max_metadata_bytes) ||
-            set("copies_max", options.copies_max) || set("copies_a_node_max", options.copies_a_node_max) ||
+            set("max_metadata_bytes", options.max_metadata_bytes) || set("copies_max", options.copies_max) ||
+            set("copies_a_node_max", options.copies_a_node_max) ||
             set("copy_timeout_ms", options.copy_timeout_ms) ||
             set("repair_low_watermark_ratio", options.repair_low_watermark_ratio) ||
             set("repair_bytes_per_s", options.repair_bytes_per_s) ||

@@ -159,8 +159,8 @@ void Machine::describe_key(State& command, Ref ref, std::uint64_t hash, wire::In
         }
     }
     if (const Copy* copy = ref == 0 ? nullptr : copies_.find_record(ref); copy != nullptr) {
-        reply.copies.push_back(told_copy(copy->target, bytes_on(copy->target.segment, copy->size),
-                                         wire::CopyStatus::kCopying));
+        reply.copies.push_back(
+            told_copy(copy->target, bytes_on(copy->target.segment, copy->size), wire::CopyStatus::kCopying));
     }
     // Nothing else leads from a key to its copies that are on their way out.
     std::vector<wire::ReplicaId> seen;

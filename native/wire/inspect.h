@@ -44,10 +44,10 @@ enum class EventKind : std::uint8_t {
     kSuperseded = 6,  // a newer value took its place
     kRemoved = 7,
     kEvicted = 8,
-    kExpired = 9,   // TTL
-    kFreed = 10,    // the node gave its range back
-    kLost = 11,     // its segment left the pool
-    kAdopted = 12,  // told by a node that held it from an earlier reign
+    kExpired = 9,     // TTL
+    kFreed = 10,      // the node gave its range back
+    kLost = 11,       // its segment left the pool
+    kAdopted = 12,    // told by a node that held it from an earlier reign
     kCopyBegun = 13,  // its node was told to fetch it from another
     kCopied = 14,     // and has it: readable
     kCopyFailed = 15,

@@ -161,6 +161,25 @@ std::optional<Buffer> places_again(Bytes body) {
     });
 }
 
+std::optional<Buffer> copy_again(Bytes body) {
+    const auto message = parse_copy(body);
+    if (!message) return std::nullopt;
+    REQUIRE(message->endpoints.size() <= kEndpointsMax && message->size <= kValueBytesMax);
+    return packed([&](Writer& writer) { encode(*message, writer); });
+}
+
+std::optional<Buffer> copy_reply_again(Bytes body) {
+    const auto message = parse_copy_reply(body);
+    if (!message) return std::nullopt;
+    return packed([&](Writer& writer) { encode(*message, writer); });
+}
+
+std::optional<Buffer> drain_reply_again(Bytes body) {
+    const auto message = parse_drain_reply(body);
+    if (!message) return std::nullopt;
+    return packed([&](Writer& writer) { encode(*message, writer); });
+}
+
 std::optional<Buffer> retire_again(Bytes body) {
     const auto message = parse_retire(body);
     if (!message) return std::nullopt;
@@ -284,6 +303,9 @@ constexpr std::array kCodecs = {
     Codec{"put_start_reply", places_again<GrantRecord>, true},
     Codec{"retire", retire_again, true},
     Codec{"retire_reply", retire_reply_again, true},
+    Codec{"copy", copy_again, true},
+    Codec{"copy_reply", copy_reply_again, true},
+    Codec{"drain_reply", drain_reply_again, true},
     Codec{"report", report_again, true},
     Codec{"report_reply", report_reply_again, true},
     Codec{"inventory", inventory_again, true},
@@ -372,6 +394,11 @@ std::vector<std::pair<std::string, Buffer>> messages() {
          })},
         {"retire", packed([&](Writer& w) { encode_retire(1, ids, w); })},
         {"retire_reply", packed([&](Writer& w) { encode_retire_reply(1, ids, w); })},
+        {"copy", packed([&](Writer& w) {
+             encode(Copy{9, 11, 5, 1, 7, 100, 10'000, {"tcp://n:1", "tcp://m:2"}}, w);
+         })},
+        {"copy_reply", packed([&](Writer& w) { encode(CopyReply{9, Status::kGone}, w); })},
+        {"drain_reply", packed([&](Writer& w) { encode(DrainReply{3, 4}, w); })},
         {"report", packed([&](Writer& w) { encode_report(prefix, 1, reports, ids, w); })},
         {"report_reply", packed([&](Writer& w) { encode_report_reply(1, ids, w); })},
         {"inventory", packed([&](Writer& w) {
