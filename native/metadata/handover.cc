@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::uint8_t kAttemptsMax = 2;
 constexpr std::size_t kExaminedMax = 256;
+// For so long the search for the hottest goes before the first move; of a large index moves begin with what
+// was found by then.
+constexpr std::uint64_t kSearchAloneMs = 500;
 
 }  // namespace
 
@@ -65,7 +68,18 @@ std::optional<Placed> Machine::leaving_replica(const Object& object) const {
 void Machine::queue_handover(Ref ref, std::uint8_t attempts) {
     const Object& object = table_.object(ref);
     if (attempts >= kAttemptsMax || !object.is_visible() || !leaving_replica(object)) return;
+    if (handovers_.size() >= 2 * std::size_t{options_.handover_keys_max}) keep_hottest();
     handovers_.push_back({ref, object.put_id, heat(object), attempts});
+    std::push_heap(handovers_.begin(), handovers_.end());
+}
+
+// The colder half goes.
+void Machine::keep_hottest() {
+    const auto end = handovers_.begin() + static_cast<std::ptrdiff_t>(options_.handover_keys_max);
+    std::nth_element(handovers_.begin(), end, handovers_.end(),
+                     [](const Leaving& a, const Leaving& b) { return b < a; });
+    handovers_.erase(end, handovers_.end());
+    std::make_heap(handovers_.begin(), handovers_.end());
 }
 
 // A bounded step of the search for what is to be moved. True: none is under way.
@@ -79,7 +93,8 @@ bool Machine::search_leaving(std::size_t& budget) {
     if (is_handover_search_due_ && !is_handover_searching_) {
         is_handover_search_due_ = false;
         is_handover_searching_ = true;
-        handovers_.clear();
+        handover_began_ms_ = now_ms_;
+        handover_cursor_ = 0;
     }
     if (!is_handover_searching_) return true;
     scanned_.clear();
@@ -90,25 +105,22 @@ bool Machine::search_leaving(std::size_t& budget) {
         const Object& object = table_.object(ref);
         if (object.is_visible() && !object.has(kGuarded)) queue_handover(ref, 0);
     }
-    // Half of them may be colder than those that are kept.
-    const auto is_hotter = [](const Leaving& a, const Leaving& b) { return a.heat > b.heat; };
-    const std::size_t most = options_.handover_keys_max;
-    if (handovers_.size() > 2 * most || (handover_cursor_ == 0 && handovers_.size() > most)) {
-        const auto end = handovers_.begin() + static_cast<std::ptrdiff_t>(most);
-        std::nth_element(handovers_.begin(), end, handovers_.end(), is_hotter);
-        handovers_.erase(end, handovers_.end());
-    }
     is_handover_searching_ = handover_cursor_ != 0;
-    if (!is_handover_searching_) std::sort(handovers_.rbegin(), handovers_.rend(), is_hotter);
+    if (!is_handover_searching_ && handovers_.size() > options_.handover_keys_max) keep_hottest();
     return !is_handover_searching_;
 }
 
-// The hottest are at the end. True: nothing can be done now.
+// True: nothing can be done now.
 bool Machine::hand_over(Effects& effects) {
-    if (is_handover_searching_ || is_handover_search_due_) return true;
+    if (is_handover_search_due_) return true;
+    if (is_handover_searching_ && now_ms_ - handover_began_ms_ < kSearchAloneMs) return true;
     for (std::size_t examined = 0; !handovers_.empty() && examined < kExaminedMax; ++examined) {
         if (!may_copy_more()) return true;
-        const Leaving next = handovers_.back();
+        const Leaving next = handovers_.front();
+        const auto take = [&] {
+            std::pop_heap(handovers_.begin(), handovers_.end());
+            handovers_.pop_back();
+        };
         const auto is_current = [&] { return table_.object(next.ref).put_id == next.put_id; };
         std::optional<Placed> source;
         if (is_current() && freshen(next.ref, effects) && is_current() &&
@@ -121,10 +133,10 @@ bool Machine::hand_over(Effects& effects) {
             const CopyPlace place = choose_copy_target(table_.object(next.ref), source->segment,
                                                        options_.eviction_high_watermark_ratio);
             if (!place.found && place.may_come) return true;
-            handovers_.pop_back();
+            take();
             if (place.found) start_copy(next.ref, *source, place.segment, true, next.attempts, effects);
         } else {
-            handovers_.pop_back();
+            take();
         }
     }
     return handovers_.empty();

@@ -298,11 +298,14 @@ class Machine {
         wire::PutId put_id = 0;
         std::uint64_t heat = 0;
         std::uint8_t attempts = 0;
+
+        bool operator<(const Leaving& other) const { return heat < other.heat; }  // the top is the hottest
     };
     bool drain(State& command);
     std::uint64_t heat(const Object& object) const;
     std::optional<Placed> leaving_replica(const Object& object) const;
     void queue_handover(Ref ref, std::uint8_t attempts);
+    void keep_hottest();
     bool search_leaving(std::size_t& budget);
     bool hand_over(Effects& effects);
 
@@ -398,7 +401,8 @@ class Machine {
     std::uint64_t search_at_ms_ = 0;  // 0: no search awaits its time
     bool lacks_segments_ = false;     // some object could not be placed since a segment joined last
 
-    std::vector<Leaving> handovers_;  // what leaving nodes are to hand over; sorted, the hottest last
+    std::vector<Leaving> handovers_;  // heap: what leaving nodes are to hand over
+    std::uint64_t handover_began_ms_ = 0;
     bool is_handover_search_due_ = false;
     bool is_handover_searching_ = false;
     std::uint64_t handover_cursor_ = 0;

@@ -274,6 +274,7 @@ void Machine::commit(const Put& put, std::span<const Placed> written, State& com
     }
     show(ref, {put.put_id, put.size, put.ttl_ms, put.soft_pin_ms, put.pins, put.replicas_wanted}, written);
     if (written.size() < put.replicas_wanted) queue_repair(ref, 0);
+    if (segments_.draining_count() > 0) queue_handover(ref, 0);  // it was granted before
 }
 
 void Machine::show(Ref ref, const Value& value, std::span<const Placed> replicas) {

@@ -474,6 +474,28 @@ def test_a_value_with_another_replica_needs_no_handover() -> None:
     assert set(places(harness, client, KEYS[0]).values()) == set(mounted[1:])
 
 
+def test_a_put_that_was_granted_before_its_node_began_to_leave_moves_too() -> None:
+    harness, nodes, mounted = pool(2)
+    client = harness.open()
+    [grant] = harness.put_start(client, KEYS[0], preferred=["s0"])
+    run_handover(harness, nodes[0], mounted[0])
+    assert harness.put_end(client, grant.written) == [OK]
+    harness.tick()
+    [target] = harness.ordered()
+    harness.copied(target)
+    assert places(harness, client, KEYS[0]) == {target: mounted[1]}
+
+
+def test_only_so_many_of_the_hottest_are_handed_over() -> None:
+    harness, nodes, mounted = pool(2, handover_keys_max=3)
+    client = harness.open()
+    assert harness.put(client, *KEYS, preferred=["s0"]) == [OK] * len(KEYS)
+    run_handover(harness, nodes[0], mounted[0])
+    moved, _ = harness.drain(nodes[0], mounted[0])
+    assert moved == 3
+    assert all(list(places(harness, client, key).values()) == [mounted[1]] for key in KEYS[-3:])
+
+
 def test_a_node_cannot_drain_anothers_segment() -> None:
     harness, nodes, mounted = pool(2)
     status, _ = harness.ask("drain", _core.encode_segment_ids(nodes[1], (mounted[0],)))

@@ -77,9 +77,9 @@ MUTANTS = [
         "A leaving node's values move in the order in which they would be evicted.",
         (
             Edit(
-                "native/metadata/handover.cc",
-                "std::sort(handovers_.rbegin(), handovers_.rend(), is_hotter);",
-                "std::sort(handovers_.begin(), handovers_.end(), is_hotter);",
+                "native/metadata/machine.h",
+                "{ return heat < other.heat; }",
+                "{ return heat > other.heat; }",
             ),
         ),
         (test("metadata/test_copy", "test_the_hottest_values_move_first"),),
