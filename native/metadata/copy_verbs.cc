@@ -42,6 +42,7 @@ Machine::CopyPlace Machine::choose_copy_target(const Object& object, SegmentInde
     };
     CopyPlace best;
     bool best_shares = false;
+    bool is_apart_busy = false;  // on a host that has none
     for (const auto index : segments_.mounted_dram()) {
         const Segment& segment = segments_.at(index);
         const std::uint64_t bytes = bytes_on(index, object.size);
@@ -52,20 +53,23 @@ Machine::CopyPlace Machine::choose_copy_target(const Object& object, SegmentInde
             best.is_full = true;
             continue;
         }
+        const bool shares = shares_host(segment);
+        const bool is_better =
+            !best.found || shares < best_shares ||
+            (shares == best_shares && segment.free_ratio() > segments_.at(best.segment).free_ratio());
+        if (!is_better) continue;
+        // Asked last: it looks through all copies.
         if (is_busy_copying(segment.owner)) {
             best.may_come = true;
-            continue;
-        }
-        const bool shares = shares_host(segment);
-        if (best.found &&
-            (shares > best_shares ||
-             (shares == best_shares && segment.free_ratio() <= segments_.at(best.segment).free_ratio()))) {
+            is_apart_busy = is_apart_busy || !shares;
             continue;
         }
         best.found = true;
         best.segment = index;
         best_shares = shares;
     }
+    // Rather a moment later than on the same host for good.
+    if (best_shares && is_apart_busy) best.found = false;
     return best;
 }
 

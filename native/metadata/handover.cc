@@ -10,7 +10,7 @@ namespace mooncake::metadata {
 namespace {
 
 constexpr std::uint8_t kAttemptsMax = 2;
-constexpr std::size_t kExaminedMax = 256;
+constexpr std::size_t kExaminedMax = 64;
 // For so long the search for the hottest goes before the first move; of a large index moves begin with what
 // was found by then.
 constexpr std::uint64_t kSearchAloneMs = 500;

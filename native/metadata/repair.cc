@@ -20,7 +20,7 @@ constexpr std::uint64_t kCopyCostMin = 64u << 10;
 // Objects that no segment has room for are looked for again after this long, or when a segment joins.
 constexpr std::uint64_t kSearchAgainMs = 60'000;
 // Objects looked at in one go: most are in need no more, or wait.
-constexpr std::size_t kExaminedMax = 256;
+constexpr std::size_t kExaminedMax = 64;
 
 }  // namespace
 

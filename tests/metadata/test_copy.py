@@ -222,6 +222,28 @@ def test_copies_under_way_are_bounded_in_all_and_for_each_node() -> None:
     assert harness.stat("copy_count") == 0
 
 
+def test_a_copy_waits_for_a_host_of_its_own_rather_than_share_one() -> None:
+    harness = Harness({"copies_a_node_max": 1})
+    nodes = [harness.open() for _ in range(5)]
+    hosts = ["one", "two", "two", "one", "three"]
+    mounted = [
+        harness.mount(node, f"s{number}", 6400, host_id=host)
+        for number, (node, host) in enumerate(zip(nodes, hosts, strict=True))
+    ]
+    client = harness.open()
+    # One replica each on host one, from two nodes, so that no source is busy; the other one is lost.
+    assert harness.put(client, KEYS[0], replica_count=2, preferred=["s0", "s4"]) == [OK]
+    assert harness.put(client, KEYS[1], replica_count=2, preferred=["s3", "s4"]) == [OK]
+    harness.close(nodes[2])
+    harness.close(nodes[4])
+    harness.tick()
+    [target] = harness.ordered()
+    assert harness.machine.copy_order(target)["segment"] == mounted[1]
+    harness.copied(target)
+    [other] = harness.ordered()
+    assert harness.machine.copy_order(other)["segment"] == mounted[1]
+
+
 # -- ends of a copy
 
 
