@@ -15,7 +15,8 @@ wire::Buffer true_header(wire::ReplicaId replica, const wire::Buffer& value, std
     header.put_id = replica;
     header.size = value.size();
     header.ttl_ms = ttl_ms;
-    header.checksum = wire::crc32c(wire::value_checksum_seed("tenant", key, replica), value.data(), value.size());
+    header.checksum =
+        wire::crc32c(wire::value_checksum_seed("tenant", key, replica), value.data(), value.size());
     header.flags = wire::kValueHasChecksum;
     header.replica_count = 3;
     header.tenant = "tenant";
@@ -217,8 +218,9 @@ TEST(a_stop_ends_what_is_under_way_and_what_waits) {
     TestServer hung(answer_half);
     std::atomic<int> closed = 0;
     for (std::uint64_t i = 0; i < 10; ++i) {
-        pair.copier.fetch(task_of(replica_id(1), 1000, replica_id(100 + i), {at(hung.port())}),
-                          [&](Status status) { closed += status == Status::kClosed || status == Status::kDeadline; });
+        pair.copier.fetch(
+            task_of(replica_id(1), 1000, replica_id(100 + i), {at(hung.port())}),
+            [&](Status status) { closed += status == Status::kClosed || status == Status::kDeadline; });
     }
     wait_until("two are being received", [&] { return pair.target.counts().receiving == 2; });
     pair.copier.stop();
@@ -237,10 +239,11 @@ TEST(more_tasks_than_may_wait_are_answered_busy) {
     std::atomic<int> busy = 0;
     std::atomic<int> answered = 0;
     for (std::uint64_t i = 0; i < 10; ++i) {
-        copier.fetch(task_of(replica_id(1), 1000, replica_id(100 + i), {at(hung.port())}), [&](Status status) {
-            busy += status == Status::kBusy;
-            ++answered;
-        });
+        copier.fetch(task_of(replica_id(1), 1000, replica_id(100 + i), {at(hung.port())}),
+                     [&](Status status) {
+                         busy += status == Status::kBusy;
+                         ++answered;
+                     });
     }
     CHECK(busy >= 7);  // one is under way by now, or not yet
     copier.stop();

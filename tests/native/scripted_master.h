@@ -18,7 +18,12 @@ class ScriptedMaster {
   public:
     explicit ScriptedMaster(std::uint16_t port = 0, std::uint64_t epoch = 1, std::uint8_t uuid = 1,
                             Status mount = Status::kOk, Status inventory = Status::kOk)
-        : mount_status(mount), inventory_status(inventory), epoch_(epoch), uuid_{uuid}, loops_("master", 1), server_(loops_, options(port), [this] {
+        : mount_status(mount),
+          inventory_status(inventory),
+          epoch_(epoch),
+          uuid_{uuid},
+          loops_("master", 1),
+          server_(loops_, options(port), [this] {
               return std::make_unique<Handler>(
                   journal, [this](net::Connection& connection, const auto& header, wire::Bytes body) {
                       answer(connection, header, body);
@@ -77,8 +82,8 @@ class ScriptedMaster {
     std::vector<wire::SegmentReport> last_segments;
     std::vector<wire::Uuid> incarnations;  // mounted, in order
     wire::MountOrigin origin;              // of the last mount
-    std::vector<wire::ReplicaId> told;  // by inventory since the last first chunk, in order
-    wire::InventoryTotals totals;            // as counted here
+    std::vector<wire::ReplicaId> told;     // by inventory since the last first chunk, in order
+    wire::InventoryTotals totals;          // as counted here
     Status drain_status = Status::kOk;
     std::uint64_t moved = 0;
     std::uint64_t left_to_move = 0;
@@ -188,7 +193,8 @@ class ScriptedMaster {
             totals.add(item.replica);
         }
         CHECK(totals == message.totals);
-        journal.note((message.flags & wire::kInventoryLast) != 0 ? "last inventory chunk" : "inventory chunk");
+        journal.note((message.flags & wire::kInventoryLast) != 0 ? "last inventory chunk"
+                                                                 : "inventory chunk");
     }
     void on_report(const wire::Report& report, wire::Writer& writer) {
         freed.insert(freed.end(), report.freed.begin(), report.freed.end());
@@ -204,7 +210,8 @@ class ScriptedMaster {
     }
     void on_reply(const wire::FrameHeader& header, wire::Bytes body) {
         if (header.verb == Verb::kCopy) {
-            if (!wire::ok(header.status)) return journal.note("copy refused", wire::status_name(header.status));
+            if (!wire::ok(header.status))
+                return journal.note("copy refused", wire::status_name(header.status));
             const auto answer = wire::parse_copy_reply(body);
             CHECK(answer && answer->target == header.request_id);
             copied.push_back(*answer);
