@@ -215,7 +215,10 @@ def parse_hello(body: bytes) -> Hello: ...
 def encode_welcome(version: int, process: bytes, software: str) -> bytes: ...
 def parse_welcome(body: bytes) -> Welcome: ...
 def encode_prefix(session: int, sequence: int = 0, flags: int = 0, avoid: Sequence[int] = ...) -> bytes:
-    """The body of heartbeat (avoid = segments found unreachable), close_session and stats."""
+    """The body of close_session and stats, and of a heartbeat that reports no peer."""
+
+def encode_heartbeat(session: int, avoid: Sequence[int] = ..., failures: Sequence[int] = ...) -> bytes:
+    """avoid: segments found unreachable. failures: none, or one each: 1 refused, 2 reset, 3 timed out."""
 
 def parse_prefix(body: bytes) -> Request: ...
 def encode_open_session(process: bytes, name: str, host_id: str, tenant: str) -> bytes: ...
@@ -549,7 +552,7 @@ class MetadataCommand:
 
 class Metadata:
     """The state machine without a driver. Effects are tuples (kind, segment, replica, session), kind one of
-    retire, expel, end_session, mounted, copy, space_returned.
+    retire, expel, end_session, mounted, copy, probe, space_returned.
     """
 
     def __init__(self, epoch: int = 1, master: bytes = ..., seed: int = 0, **settings: float | str) -> None:
@@ -579,6 +582,10 @@ class Metadata:
     def copy_answered(
         self, node: int, target: int, status: int, now_ms: int
     ) -> list[tuple[str, int, int, int]]: ...
+    def probed(
+        self, node: int, result: Literal["answered", "refused", "failed"], now_ms: int
+    ) -> list[tuple[str, int, int, int]]: ...
+    def endpoint(self, segment: int) -> str: ...
     def tick(self, now_ms: int) -> tuple[bool, list[tuple[str, int, int, int]]]:
         """(nothing is left to do now, effects)."""
 

@@ -95,6 +95,9 @@ HELP: Final = {
     "dram_capacity_bytes": "Capacity of all mounted segments of memory",
     "dram_retiring_bytes": "Bytes of memory told to go and not yet reported free",
     "dram_used_bytes": "Bytes of memory charged to live and unfinished replicas",
+    "early_expiries_total": (
+        "Nodes expelled before client_ttl: neither clients nor the master reached them, nor did they report"
+    ),
     "epoch": "Number of this master's reign",
     "evicted_bytes_total": "Bytes that were charged for the objects evicted",
     "evicted_keys_total": "Objects evicted, for want of room or at a limit",
@@ -148,6 +151,8 @@ HELP: Final = {
     "parked_calls_count": "Calls that wait for space or for a node's confirmation now",
     "parked_calls_total": "Calls that had to wait for space or for a node's confirmation",
     "partial_allocations_total": "Puts that got fewer copies than they asked for",
+    "probe_failures_total": "Probes of nodes that were not answered",
+    "probes_total": "Nodes that the master dialled because a client reported them unreachable",
     "reaped_puts_total": "Unfinished puts given up after put_start_release_timeout",
     "refused_replicas_total": (
         "Replicas of an earlier reign that nodes were told to drop: outdated, ended since, or without room"
@@ -175,6 +180,7 @@ HELP: Final = {
     "stalled_nodes_total": "Nodes expelled because they left a retire unanswered for client_ttl",
     "successful_evictions_total": "Rounds of eviction that freed something",
     "superseded_keys_total": "Values that a newer put of their key replaced",
+    "suspected_node_count": "Nodes that a client has reported unreachable",
     "tenant_count": "Tenants that the master knows",
     "total_capacity_bytes": "Capacity of all mounted segments",
     "ttl_key_count": "Objects that end by themselves",

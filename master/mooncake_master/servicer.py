@@ -122,7 +122,9 @@ class MasterServicer(pb_grpc.MasterServiceServicer):
 
     @refusing
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatReply:
-        body = _core.encode_prefix(request.session, avoid=list(request.unreachable_segments))
+        body = _core.encode_heartbeat(
+            request.session, list(request.unreachable_segments), list(map(int, request.failures))
+        )
         await self._door.ask("heartbeat", body)
         return pb.HeartbeatReply(epoch=self._epoch())
 

@@ -47,6 +47,13 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VALUE_TOO_LARGE: _ClassVar[Status]
     MALFORMED: _ClassVar[Status]
 
+class PeerFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PEER_FAILURE_UNKNOWN: _ClassVar[PeerFailure]
+    PEER_REFUSED: _ClassVar[PeerFailure]
+    PEER_RESET: _ClassVar[PeerFailure]
+    PEER_TIMED_OUT: _ClassVar[PeerFailure]
+
 class Tier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TIER_UNSPECIFIED: _ClassVar[Tier]
@@ -104,6 +111,10 @@ CLOSED: Status
 DEADLINE: Status
 VALUE_TOO_LARGE: Status
 MALFORMED: Status
+PEER_FAILURE_UNKNOWN: PeerFailure
+PEER_REFUSED: PeerFailure
+PEER_RESET: PeerFailure
+PEER_TIMED_OUT: PeerFailure
 TIER_UNSPECIFIED: Tier
 TIER_DRAM: Tier
 TIER_SSD: Tier
@@ -168,12 +179,14 @@ class OpenSessionReply(_message.Message):
     def __init__(self, session: _Optional[int] = ..., epoch: _Optional[int] = ..., master_uuid: _Optional[bytes] = ..., client_ttl_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., lease_ttl_ms: _Optional[int] = ..., exists_hold_ms: _Optional[int] = ..., lane_endpoint: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("session", "unreachable_segments")
+    __slots__ = ("session", "unreachable_segments", "failures")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
     session: int
     unreachable_segments: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, session: _Optional[int] = ..., unreachable_segments: _Optional[_Iterable[int]] = ...) -> None: ...
+    failures: _containers.RepeatedScalarFieldContainer[PeerFailure]
+    def __init__(self, session: _Optional[int] = ..., unreachable_segments: _Optional[_Iterable[int]] = ..., failures: _Optional[_Iterable[_Union[PeerFailure, str]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("epoch",)

@@ -36,6 +36,8 @@ const char* kind_name(Effect::Kind kind) {
             return "mounted";
         case Effect::Kind::kCopy:
             return "copy";
+        case Effect::Kind::kProbe:
+            return "probe";
         case Effect::Kind::kSpaceReturned:
             return "space_returned";
     }
@@ -56,6 +58,13 @@ metadata::AllocationStrategy strategy_of(const std::string& name) {
     if (name == "local_first") return metadata::AllocationStrategy::kLocalFirst;
     throw nb::value_error(
         ("allocation is random, free_ratio_first or local_first, not '" + name + "'").c_str());
+}
+
+metadata::ProbeResult result_of(const std::string& name) {
+    if (name == "answered") return metadata::ProbeResult::kAnswered;
+    if (name == "refused") return metadata::ProbeResult::kRefused;
+    if (name == "failed") return metadata::ProbeResult::kFailed;
+    throw nb::value_error(("a probe is answered, refused or failed, not '" + name + "'").c_str());
 }
 
 Options to_options(const nb::kwargs& settings) {
@@ -196,6 +205,15 @@ void bind_metadata(nb::module_& module) {
                 return to_python(effects);
             },
             "node"_a, "target"_a, "status"_a, "now_ms"_a)
+        .def(
+            "probed",
+            [](Metadata& self, wire::SessionId node, const std::string& result, std::uint64_t now_ms) {
+                Effects effects;
+                self.probed(node, result_of(result), now_ms, effects);
+                return to_python(effects);
+            },
+            "node"_a, "result"_a, "now_ms"_a)
+        .def("endpoint", &Metadata::endpoint, "segment"_a)
         .def("tick", &tick, "now_ms"_a)
         .def_prop_ro("epoch", &Metadata::epoch)
         .def_prop_ro("master", [](const Metadata& self) { return from_uuid(self.master()); })

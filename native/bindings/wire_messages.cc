@@ -93,6 +93,23 @@ nb::dict parse_welcome(const nb::bytes& body) {
     return dict;
 }
 
+nb::bytes encode_heartbeat(std::uint64_t session, const Ids& avoid, const std::vector<int>& failures) {
+    if (!failures.empty() && failures.size() != avoid.size()) {
+        throw nb::value_error((std::to_string(failures.size()) + " failures for " +
+                               std::to_string(avoid.size()) + " unreachable segments")
+                                  .c_str());
+    }
+    std::vector<wire::PeerFailure> kinds;
+    for (const int one : failures) {
+        const bool is_known = one >= 0 && one <= static_cast<int>(wire::PeerFailure::kTimedOut);
+        kinds.push_back(is_known ? static_cast<wire::PeerFailure>(one) : wire::PeerFailure::kUnknown);
+    }
+    return written([&](wire::Writer& writer) {
+        wire::encode_heartbeat({session, 0, 0, 0}, checked_ids("avoid", avoid, wire::kAvoidMax), kinds,
+                               writer);
+    });
+}
+
 nb::bytes encode_prefix(std::uint64_t session, std::uint64_t sequence, std::uint32_t flags,
                         const Ids& avoid) {
     return written([&](wire::Writer& writer) {
@@ -382,6 +399,8 @@ void bind_wire_messages(nb::module_& module) {
     module.def("parse_hello", &parse_hello, "body"_a);
     module.def("encode_welcome", &encode_welcome, "version"_a, "process"_a, "software"_a);
     module.def("parse_welcome", &parse_welcome, "body"_a);
+    module.def("encode_heartbeat", &encode_heartbeat, "session"_a, "avoid"_a = Ids{},
+               "failures"_a = std::vector<int>{});
     module.def("encode_prefix", &encode_prefix, "session"_a, "sequence"_a = 0, "flags"_a = 0,
                "avoid"_a = Ids{});
     module.def("parse_prefix", &parse_prefix, "body"_a);

@@ -109,16 +109,18 @@ bool Call::try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions)
     if (taken == ConnectionPool::Taken::kFull) return false;
     if (!socket) {
         std::string why;
+        auto failure = Failure::kDial;
         const net::Patience patience(std::min(transfer.deadline_ms, operation_.deadline_ms()),
                                      [this] { return is_given_up(); });
-        socket = is_lane ? driver_.dial_lane(patience, why) : driver_.dial_peer(transfer.peer, patience, why);
+        socket = is_lane ? driver_.dial_lane(patience, why)
+                         : driver_.dial_peer(transfer.peer, patience, why, failure);
         if (!socket) {
             transfer.begin(nullptr, frame_of(transfer));
             if (is_given_up()) {  // which says nothing about the peer
                 operation_.give_up(wire::Status::kClosed);
                 return true;
             }
-            fail(transfer, Failure::kDial, why, monotonic_ms(), actions);
+            fail(transfer, failure, why, monotonic_ms(), actions);
             return true;
         }
         if (!is_lane) {

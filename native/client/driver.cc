@@ -68,30 +68,34 @@ void Driver::close_idle() {
 }
 
 std::unique_ptr<net::ClientSocket> Driver::dial(const net::Endpoint& endpoint, wire::Role role,
-                                                net::Patience patience, std::string& why) {
+                                                net::Patience patience, std::string& why,
+                                                wire::Status& status) {
     wire::Hello hello;
     hello.role = role;
     hello.process = process_;
     hello.software = "mooncake-store";
     hello.tenant = options_.tenant;
-    auto status = wire::Status::kOk;
     patience.deadline_ms = std::min(patience.deadline_ms, net::monotonic_ms() + options_.connect_timeout_ms);
     return net::ClientSocket::connect(endpoint, hello, patience, why, status);
 }
 
 std::unique_ptr<net::ClientSocket> Driver::dial_lane(const net::Patience& patience, std::string& why) {
-    return dial(lane(), wire::Role::kClient, patience, why);
+    auto status = wire::Status::kOk;
+    return dial(lane(), wire::Role::kClient, patience, why, status);
 }
 
 std::unique_ptr<net::ClientSocket> Driver::dial_peer(PeerId peer, const net::Patience& patience,
-                                                     std::string& why) {
+                                                     std::string& why, Failure& failure) {
     const auto text = cluster_.locked([peer](const auto& state) { return state.peer_endpoint(peer); });
     const auto endpoint = net::parse_endpoint(text);
     if (!endpoint) {
         why = "a node advertises '" + text + "', which is no address";
         return nullptr;
     }
-    return dial(*endpoint, wire::Role::kData, patience, why);
+    auto status = wire::Status::kOk;
+    auto socket = dial(*endpoint, wire::Role::kData, patience, why, status);
+    failure = status == wire::Status::kDeadline ? Failure::kDial : Failure::kRefused;
+    return socket;
 }
 
 std::uint64_t Driver::session_generation() {

@@ -92,8 +92,9 @@ class Driver {
 
     // nullptr: `why` names the address. At most connect_timeout_ms and not beyond the caller's patience.
     std::unique_ptr<net::ClientSocket> dial_lane(const net::Patience& patience, std::string& why);
-    std::unique_ptr<net::ClientSocket> dial_peer(PeerId peer, const net::Patience& patience,
-                                                 std::string& why);
+    // `failure` tells how it failed.
+    std::unique_ptr<net::ClientSocket> dial_peer(PeerId peer, const net::Patience& patience, std::string& why,
+                                                 Failure& failure);
 
     // How a call asks for another session, and waits: the keeper opens it.
     std::uint64_t session_generation();
@@ -113,7 +114,7 @@ class Driver {
 
   private:
     std::unique_ptr<net::ClientSocket> dial(const net::Endpoint& endpoint, wire::Role role,
-                                            net::Patience patience, std::string& why);
+                                            net::Patience patience, std::string& why, wire::Status& status);
 
     const Options options_;
     const wire::Uuid process_;

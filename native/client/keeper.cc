@@ -174,9 +174,10 @@ void Keeper::heartbeat(std::uint64_t now_ms) {
     wire::Prefix prefix;
     auto frame = begin(wire::Verb::kHeartbeat, false, prefix);
     std::vector<wire::SegmentId> unreachable;
-    driver_.cluster().avoid(unreachable);
+    std::vector<wire::PeerFailure> failures;
+    driver_.cluster().locked([&](const auto& state) { state.unreachable(unreachable, failures); });
     wire::Writer writer(frame);
-    wire::encode_prefix(prefix, unreachable, writer);
+    wire::encode_heartbeat(prefix, unreachable, failures, writer);
     wire::finish_frame(frame, 0);
     wire::FrameHeader header;
     wire::Bytes body;
@@ -242,13 +243,14 @@ void Keeper::flush_revokes() {
 
 void Keeper::probe(PeerId peer) {
     std::string why;
-    auto socket = driver_.dial_peer(peer, patience(driver_.options().connect_timeout_ms), why);
+    auto failure = Failure::kDial;
+    auto socket = driver_.dial_peer(peer, patience(driver_.options().connect_timeout_ms), why, failure);
     if (socket) {
         driver_.cluster().peer_answered(peer);
         return;
     }
     if (must_stop()) return;
-    driver_.cluster().peer_failed(peer, Failure::kDial, monotonic_ms());
+    driver_.cluster().peer_failed(peer, failure, monotonic_ms());
     if (socket_) ask_segments_of(peer);
 }
 

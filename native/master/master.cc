@@ -36,6 +36,14 @@ void Master::start() {
     const std::lock_guard guard(running_mutex_);
     if (lane_ || is_stopped_) throw std::logic_error("a master starts once");
     clock_.advance(net::monotonic_ms());
+    prober_ = std::make_unique<Prober>(
+        options_.software, options_.uuid,
+        [driver = driver_.get()](wire::SessionId node, metadata::ProbeResult result) {
+            driver->probe_ended(node, result);
+        });
+    driver_->set_probe([prober = prober_.get()](wire::SessionId node, const std::string& endpoint) {
+        prober->probe(node, endpoint);
+    });
     LaneOptions lane;
     lane.host = options_.lane_host;
     lane.port = options_.lane_port;
@@ -57,6 +65,7 @@ void Master::stop() {
     }
     time_over_.notify_all();
     if (time_.joinable()) time_.join();
+    if (prober_) prober_->stop();
     driver_->stop();
 }
 

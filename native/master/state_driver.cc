@@ -73,6 +73,7 @@ struct StateDriver::Outbox {
     std::vector<Answer> answers;
     std::deque<CallPtr> resumed;
     std::vector<LinkPtr> stalled;
+    std::vector<std::pair<wire::SessionId, std::string>> probes;
 };
 
 std::size_t StateDriver::RequestIdHash::operator()(const RequestId& id) const {
@@ -193,6 +194,16 @@ bool StateDriver::copy_answered(const LinkPtr& link, Status status, wire::Bytes 
     return true;
 }
 
+void StateDriver::probe_ended(wire::SessionId node, metadata::ProbeResult result) {
+    Outbox outbox;
+    {
+        const std::lock_guard guard(lock_);
+        metadata_.probed(node, result, clock_.now_ms(), effects_);
+        absorb(nullptr, outbox);
+    }
+    carry_out(outbox);
+}
+
 bool StateDriver::tick() {
     Outbox outbox;
     bool is_idle = true;
@@ -275,6 +286,9 @@ void StateDriver::carry_out(Outbox& outbox) {
         for (const auto& link : std::exchange(outbox.stalled, {})) {
             link->close("it left a retire command unanswered for " + std::to_string(command_timeout_ms_) +
                         " ms");
+        }
+        for (const auto& [node, endpoint] : std::exchange(outbox.probes, {})) {
+            if (probe_) probe_(node, endpoint);
         }
         for (auto& answer : std::exchange(outbox.answers, {})) {
             for (std::size_t i = 0; i < answer.askers.size(); ++i) {
@@ -509,6 +523,9 @@ void StateDriver::absorb(Call* call, Outbox& outbox) {
                 break;
             case metadata::Effect::Kind::kCopy:
                 want_copy(effect.replica, effect.session, outbox);
+                break;
+            case metadata::Effect::Kind::kProbe:
+                outbox.probes.emplace_back(effect.session, metadata_.endpoint(effect.segment));
                 break;
             case metadata::Effect::Kind::kSpaceReturned:
                 space_returned = true;

@@ -58,6 +58,12 @@ class StateDriver {
     // The same of a copy command.
     bool copy_answered(const LinkPtr& link, wire::Status status, wire::Bytes body);
 
+    // How the state machine's probes of nodes are carried out: `probe` must not wait, and leads to one
+    // probe_ended. Without one, none is made. Set before the first request.
+    using Probe = std::function<void(wire::SessionId node, const std::string& endpoint)>;
+    void set_probe(Probe probe) { probe_ = std::move(probe); }
+    void probe_ended(wire::SessionId node, metadata::ProbeResult result);
+
     // What time brings, a bounded slice of it. False: call again soon.
     bool tick();
     // Answers every parked call CLOSED, and every later one.
@@ -116,6 +122,7 @@ class StateDriver {
     const std::uint64_t command_timeout_ms_;  // a node that leaves a command unanswered so long is hung up on
     const std::size_t keys_a_step_max_;
     const BoundedClock& clock_;
+    Probe probe_;
     RequestMetrics metrics_;
     std::atomic<std::uint64_t> epoch_;
 

@@ -82,6 +82,8 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
             take(state, wire::parse_open_session(own));
             break;
         case wire::Verb::kHeartbeat:
+            take(state, wire::parse_heartbeat(own));
+            break;
         case wire::Verb::kCloseSession:
         case wire::Verb::kStats:
             take_prefix(state, own);

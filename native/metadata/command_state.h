@@ -33,7 +33,7 @@ struct Command::State {
     wire::Buffer request;  // `message` views into it
     std::variant<std::monostate, wire::Request, wire::OpenSession, wire::Mount, wire::SegmentIds,
                  wire::KeysRequest, wire::PutStart, wire::PutEnd, wire::PutRevoke, wire::List, wire::Report,
-                 wire::Inventory, wire::Inspect>
+                 wire::Inventory, wire::Inspect, wire::Heartbeat>
         message;
     wire::Prefix prefix;
     wire::AvoidList avoid;

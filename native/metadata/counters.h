@@ -64,6 +64,9 @@ struct Counters {
     std::uint64_t drained_segments = 0;
     std::uint64_t replayed_requests = 0;
     std::uint64_t unreachable_reports = 0;  // segments named by heartbeats
+    std::uint64_t probes = 0;
+    std::uint64_t probe_failures = 0;
+    std::uint64_t early_expiries = 0;  // of the sessions expired: before client_ttl, for a probe
 };
 
 }  // namespace mooncake::metadata

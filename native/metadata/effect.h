@@ -15,7 +15,8 @@ struct Effect {
         kExpel,       // the segment left the pool: drop its retire queue and end its node's waiting
         kEndSession,  // the session is gone: forget its connections
         kMounted,  // the segment is in the pool (session = its owner): bind it to the connection that asked
-        kCopy,  // tell the node of this segment (session = its owner) to fetch replica: Metadata::copy_order
+        kCopy,   // tell the node of this segment (session = its owner) to fetch replica: Metadata::copy_order
+        kProbe,  // dial the segment's endpoint and tell Metadata::probed (session = its owner)
         kSpaceReturned  // bytes came back on the segment: parked puts may go on
     };
     Kind kind = Kind::kRetire;

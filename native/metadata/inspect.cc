@@ -217,6 +217,7 @@ void Machine::describe_segments(std::string_view name, wire::InspectReply& reply
             told.record.heard_ms_ago = passed_ms(owner->heard_ms);
             told.owner_name = owner->name;
             if (owner->attached) told.record.flags |= wire::kSegmentConnected;
+            if (suspects_.is_suspected(owner->id, now_ms_)) told.record.flags |= wire::kSegmentSuspected;
         }
         reply.segments.push_back(told);
     }

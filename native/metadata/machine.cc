@@ -113,7 +113,7 @@ bool Machine::run(State& command, Effects& effects) {
         case wire::Verb::kOpenSession:
             return open_session(command);
         case wire::Verb::kHeartbeat:
-            return heartbeat(command);
+            return heartbeat(command, effects);
         case wire::Verb::kCloseSession:
             return close_session(command, effects);
         case wire::Verb::kMount:

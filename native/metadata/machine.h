@@ -25,6 +25,7 @@
 #include "metadata/retiring.h"
 #include "metadata/segments.h"
 #include "metadata/sessions.h"
+#include "metadata/suspects.h"
 
 namespace mooncake::metadata {
 
@@ -60,6 +61,8 @@ class Machine {
     void expel_session(wire::SessionId session, wire::EventReason reason, std::uint64_t now_ms,
                        Effects& effects);
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
+    void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
+    std::string endpoint(wire::SegmentId segment) const;
     bool tick(std::uint64_t now_ms, Effects& effects);
     std::optional<CopyOrder> copy_order(wire::ReplicaId target) const;
     std::vector<wire::ReplicaId> copies_to(wire::SessionId node) const;
@@ -85,7 +88,7 @@ class Machine {
 
     // -- sessions (session_verbs.cc)
     bool open_session(State& command);
-    bool heartbeat(State& command);
+    bool heartbeat(State& command, Effects& effects);
     bool report(State& command, Effects& effects);
     bool close_session(State& command, Effects& effects);
     void start_ending(Session& session, wire::EventReason reason, Effects& effects);
@@ -130,6 +133,10 @@ class Machine {
     // Calls answer(key, ref) for up to `keys_max` keys, prefetching; until it answers false.
     template <class Answer>
     void probe_keys(State& command, std::uint32_t tenant, std::size_t keys_max, Answer&& answer);
+
+    // -- nodes that clients cannot reach (suspects.cc)
+    void hear_of_peers(const wire::Heartbeat& message, Effects& effects);
+    bool is_lost(const Session& session, const Suspect& suspect, ProbeResult result) const;
 
     // -- operators' questions, and what the journal is told for them (inspect.cc)
     bool inspect(State& command, Effects& effects);
@@ -364,6 +371,7 @@ class Machine {
     Retiring retiring_;
     Journal journal_;
     Departures departures_;
+    Suspects suspects_;
     Counters counters_;
     std::vector<Deadline> deadlines_;  // heap
 

@@ -30,6 +30,10 @@ void Metadata::expel(wire::SessionId session, wire::EventReason reason, std::uin
                      Effects& effects) {
     state_->expel_session(session, reason, now_ms, effects);
 }
+void Metadata::probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects) {
+    state_->probed(node, result, now_ms, effects);
+}
+std::string Metadata::endpoint(wire::SegmentId segment) const { return state_->endpoint(segment); }
 void Metadata::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {
     state_->freed(freed, effects);
 }

@@ -19,6 +19,7 @@
 #include "metadata/copy_order.h"
 #include "metadata/effect.h"
 #include "metadata/options.h"
+#include "metadata/suspects.h"
 #include "wire/control.h"
 #include "wire/frame.h"
 #include "wire/inspect.h"
@@ -52,6 +53,11 @@ class Metadata {
     // The node of this session lives but does not carry out what it is told: it leaves the pool, as if it had
     // not been heard for client_ttl.
     void expel(wire::SessionId session, wire::EventReason reason, std::uint64_t now_ms, Effects& effects);
+
+    // What kProbe asked for: how the node of this session answered a dial of its data endpoint. Sooner or
+    // later each kProbe is followed by one; a node may be expelled for it.
+    void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
+    std::string endpoint(wire::SegmentId segment) const;  // the first; empty for a segment that left
 
     // A node confirmed a retire; `freed` of them have given their range back.
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);

@@ -35,9 +35,9 @@ bool Machine::open_session(State& command) {
     return true;
 }
 
-bool Machine::heartbeat(State& command) {
+bool Machine::heartbeat(State& command, Effects& effects) {
     sessions_.find(command.prefix.session)->heard_ms = now_ms_;
-    counters_.unreachable_reports += command.avoid.count();
+    hear_of_peers(std::get<wire::Heartbeat>(command.message), effects);
     command.finish(wire::Status::kOk);
     return true;
 }
@@ -83,6 +83,7 @@ bool Machine::close_session(State& command, Effects& effects) {
 // From here on no request finds the session, and its segments are out of the pool.
 void Machine::start_ending(Session& session, wire::EventReason reason, Effects& effects) {
     note_session(wire::EventKind::kSessionEnded, reason, session);
+    suspects_.forget(session.id);
     sessions_.begin_end(session);
     effects.push_back({Effect::Kind::kEndSession, 0, 0, session.id});
     std::vector<SegmentIndex> owned;

@@ -92,6 +92,10 @@ std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
         {"drained_segments_total", counters_.drained_segments},
         {"replayed_requests_total", counters_.replayed_requests},
         {"unreachable_reports_total", counters_.unreachable_reports},
+        {"probes_total", counters_.probes},
+        {"probe_failures_total", counters_.probe_failures},
+        {"early_expiries_total", counters_.early_expiries},
+        {"suspected_node_count", suspects_.size()},
     };
     for (std::size_t i = 1; i < kAbsenceNames.size(); ++i) {  // lookups ask no other tenant
         all.emplace_back("lookup_misses_" + std::string(kAbsenceNames[i]) + "_total", counters_.misses[i]);

@@ -15,7 +15,7 @@ namespace {
 // A refusal's text may be as long as the largest hello, after its length.
 constexpr std::size_t kFirstBodyMax = wire::kHelloBytesMax + 64;
 
-using Connected = std::function<void(std::shared_ptr<Connection>, std::string)>;
+using Connected = std::function<void(std::shared_ptr<Connection>, std::string, bool was_refused)>;
 
 class Dialer final : public FdHandler, public std::enable_shared_from_this<Dialer> {
   public:
@@ -28,7 +28,7 @@ class Dialer final : public FdHandler, public std::enable_shared_from_this<Diale
           connected_(std::move(connected)) {}
 
     // Called instead of start() when the loop has ended.
-    void refuse(const std::string& why) { connected_(nullptr, to_text(endpoint_) + ": " + why); }
+    void refuse(const std::string& why) { connected_(nullptr, to_text(endpoint_) + ": " + why, false); }
 
     void start(std::uint64_t timeout_ms) {
         self_ = shared_from_this();
@@ -48,7 +48,7 @@ class Dialer final : public FdHandler, public std::enable_shared_from_this<Diale
         if (!socket_) {
             resolved();
         } else if (const int error = finish_connect(socket_.get()); error != 0) {
-            note(errno_text(error));
+            note(error);
             try_next();
         } else {
             succeed();
@@ -83,7 +83,7 @@ class Dialer final : public FdHandler, public std::enable_shared_from_this<Diale
                 }
                 return;
             }
-            note(errno_text(started));
+            note(started);
         }
         finish(nullptr, why_);
     }
@@ -91,13 +91,14 @@ class Dialer final : public FdHandler, public std::enable_shared_from_this<Diale
     void give_up_address() {
         step_ = 0;
         unwatch();
-        note(errno_text(ETIMEDOUT));
+        note(ETIMEDOUT);
         try_next();
     }
 
-    void note(const std::string& what) {
+    void note(int error) {
         if (!why_.empty()) why_ += "; ";
-        why_ += addresses_[next_ - 1].text() + ": " + what;
+        why_ += addresses_[next_ - 1].text() + ": " + errno_text(error);
+        if (error == ECONNREFUSED) ++refusals_;
         socket_.reset();
     }
 
@@ -119,7 +120,9 @@ class Dialer final : public FdHandler, public std::enable_shared_from_this<Diale
         timer_ = 0;
         socket_.reset();
         const auto alive = std::move(self_);
-        if (const auto connected = std::exchange(connected_, nullptr)) connected(std::move(connection), why);
+        if (const auto connected = std::exchange(connected_, nullptr)) {
+            connected(std::move(connection), why, refusals_ > 0 && refusals_ == addresses_.size());
+        }
         handler_.reset();
     }
 
@@ -144,6 +147,7 @@ class Dialer final : public FdHandler, public std::enable_shared_from_this<Diale
     std::shared_ptr<Resolution> resolution_;
     std::vector<Address> addresses_;
     std::size_t next_ = 0;
+    std::size_t refusals_ = 0;
     FileDescriptor socket_;
     int watched_fd_ = -1;
     EventLoop::TimerId timer_ = 0;
@@ -157,6 +161,14 @@ class Dialer final : public FdHandler, public std::enable_shared_from_this<Diale
 void connect(EventLoop& loop, const std::string& host, std::uint16_t port, std::uint64_t timeout_ms,
              const ConnectionLimits& limits, std::unique_ptr<ConnectionHandler> handler,
              std::function<void(std::shared_ptr<Connection>, std::string)> connected) {
+    connect(loop, host, port, timeout_ms, limits, std::move(handler),
+            [connected = std::move(connected)](std::shared_ptr<Connection> connection, std::string why,
+                                               bool) { connected(std::move(connection), std::move(why)); });
+}
+
+void connect(EventLoop& loop, const std::string& host, std::uint16_t port, std::uint64_t timeout_ms,
+             const ConnectionLimits& limits, std::unique_ptr<ConnectionHandler> handler,
+             std::function<void(std::shared_ptr<Connection>, std::string, bool)> connected) {
     auto dialer = std::make_shared<Dialer>(loop, Endpoint{host, port}, limits, std::move(handler),
                                            std::move(connected));
     if (!loop.try_post([dialer, timeout_ms] { dialer->start(timeout_ms); })) {

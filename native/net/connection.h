@@ -109,5 +109,10 @@ class Server {
 void connect(EventLoop& loop, const std::string& host, std::uint16_t port, std::uint64_t timeout_ms,
              const ConnectionLimits& limits, std::unique_ptr<ConnectionHandler> handler,
              std::function<void(std::shared_ptr<Connection>, std::string)> connected);
+// The same; `connected` is also told whether every address of the host refused: a machine is there, and
+// nobody listens.
+void connect(EventLoop& loop, const std::string& host, std::uint16_t port, std::uint64_t timeout_ms,
+             const ConnectionLimits& limits, std::unique_ptr<ConnectionHandler> handler,
+             std::function<void(std::shared_ptr<Connection>, std::string, bool)> connected);
 
 }  // namespace mooncake::net

@@ -71,6 +71,24 @@ std::optional<OpenSession> parse_open_session(Bytes body) {
     return message;
 }
 
+void encode_heartbeat(const Prefix& prefix, std::span<const SegmentId> avoid,
+                      std::span<const PeerFailure> failures, Writer& writer) {
+    encode_prefix(prefix, avoid, writer);
+    writer.array(failures);
+}
+
+std::optional<Heartbeat> parse_heartbeat(Bytes body) {
+    Reader reader(body);
+    Heartbeat message;
+    message.request = parse_prefix(reader);
+    message.failures = reader.bytes(reader.remaining());
+    if (!reader.finished()) return std::nullopt;
+    if (!message.failures.empty() && message.failures.size() != message.request.avoid.count()) {
+        return std::nullopt;
+    }
+    return message;
+}
+
 void encode(const OpenSessionReply& message, Writer& writer) {
     writer.put(message.session);
     writer.put(message.epoch);

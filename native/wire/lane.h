@@ -92,9 +92,29 @@ struct OpenSessionReply {
 void encode(const OpenSessionReply& message, Writer& writer);
 std::optional<OpenSessionReply> parse_open_session_reply(Bytes body);
 
-// heartbeat: Prefix with avoid = the segments this client found unreachable (its report about peers); reply:
-// no body. close_session: Prefix; reply: no body. Both answer SESSION_UNKNOWN for the whole frame where it
-// applies.
+// How a client found out that it cannot reach a segment's node.
+enum class PeerFailure : std::uint8_t {
+    kUnknown = 0,
+    kRefused = 1,   // a dial was
+    kReset = 2,     // a connection broke
+    kTimedOut = 3,  // a dial or an answer took too long
+};
+
+// heartbeat: Prefix with avoid = the segments this client found unreachable (its report about peers), then
+// nothing, or a u8 PeerFailure for each of them; reply: no body. close_session: Prefix; reply: no body. Both
+// answer SESSION_UNKNOWN for the whole frame where it applies.
+struct Heartbeat {
+    Request request;
+    Bytes failures;
+
+    PeerFailure failure(std::size_t i) const {
+        const bool is_known = i < failures.size() && failures[i] <= 3;
+        return is_known ? static_cast<PeerFailure>(failures[i]) : PeerFailure::kUnknown;
+    }
+};
+void encode_heartbeat(const Prefix& prefix, std::span<const SegmentId> avoid,
+                      std::span<const PeerFailure> failures, Writer& writer);
+std::optional<Heartbeat> parse_heartbeat(Bytes body);
 
 // ---- segments
 // ---------------------------------------------------------------------------------------------------

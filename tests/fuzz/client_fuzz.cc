@@ -51,8 +51,8 @@ constexpr std::array kStatuses = {Status::kOk,          Status::kOk,         Sta
                                   Status::kNoSpace,     Status::kRebuilding, Status::kObjectAlreadyExists,
                                   Status::kMalformed,   Status::kDeadline,   Status::kSessionUnknown,
                                   Status::kStaleRequest};
-constexpr std::array kFailures = {Failure::kDial, Failure::kBroken, Failure::kDeadline, Failure::kStalled,
-                                  Failure::kMalformed};
+constexpr std::array kFailures = {Failure::kDial,     Failure::kRefused, Failure::kBroken,
+                                  Failure::kDeadline, Failure::kStalled, Failure::kMalformed};
 
 Status some_status(Input& input) {
     const std::uint8_t which = input.u8();

@@ -81,6 +81,7 @@ class World {
         lane_.requests_max = 8;
         lane_.request_bytes_max = 64u << 10;
         clock_.advance(reading_ms_);
+        driver_->set_probe([this](wire::SessionId node, const std::string&) { probes_.push_back(node); });
     }
     ~World() {
         for (auto& peer : peers_) disconnect(peer);
@@ -504,7 +505,8 @@ class World {
     void ask(Peer& peer, Verb verb, Input& input) {
         const bool changes = verb == Verb::kUnmount || verb == Verb::kCloseSession;
         const bool names_segments =
-            verb == Verb::kUnmount || verb == Verb::kSegments || verb == Verb::kDrain;
+            verb == Verb::kUnmount || verb == Verb::kSegments || verb == Verb::kDrain ||
+                                    verb == Verb::kHeartbeat;
         const auto segments = names_segments
                                   ? some_segments(input)
                                   : std::vector<wire::SegmentId>{};
@@ -514,7 +516,11 @@ class World {
                                          : std::string_view(input.flag() ? "n0" : "a");
         const auto head = prefix(peer, input, changes);
         send(peer, verb, packed([&](auto& writer) {
-                 if (verb == Verb::kInspect) {
+                 if (verb == Verb::kHeartbeat) {
+                     const std::vector failures(input.flag() ? segments.size() : 0,
+                                                static_cast<wire::PeerFailure>(input.u8() % 5));
+                     wire::encode_heartbeat(head, segments, failures, writer);
+                 } else if (verb == Verb::kInspect) {
                      wire::encode_inspect(head, segments, static_cast<wire::Subject>(subject), input.u8() % 8,
                                           name, writer);
                  } else if (verb == Verb::kList) {
@@ -558,6 +564,9 @@ class World {
 
     void pass(std::uint64_t ms) {
         clock_.advance(reading_ms_ += ms);
+        for (const auto node : std::exchange(probes_, {})) {
+            driver_->probe_ended(node, static_cast<metadata::ProbeResult>(ms % 3));
+        }
         for (int slices = 0; !driver_->tick(); ++slices) REQUIRE(slices < 10'000);
         for (auto& peer : peers_) feed(peer, {});
     }
@@ -586,6 +595,7 @@ class World {
                                                     "active_session_count",
                                                     "connected_sessions_count",
                                                     "retire_queue_count",
+                                                    "suspected_node_count",
                                                     "tenant_count"};
         std::size_t seen = 0;
         for (const auto& [name, value] : driver_->stats()) {
@@ -604,6 +614,7 @@ class World {
     std::set<std::pair<wire::SessionId, std::uint64_t>> sequences_;  // asked with
     master::BoundedClock clock_;
     std::shared_ptr<master::StateDriver> driver_;
+    std::vector<wire::SessionId> probes_;  // that the master asked for, not ended yet
     master::LaneOptions lane_;
     master::LaneCounters counters_;
     std::array<Peer, kPeers> peers_;

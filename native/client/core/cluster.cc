@@ -18,6 +18,23 @@ std::string_view usable_endpoint(const wire::SegmentDescription& description) {
     return {};
 }
 
+// What the master is told of it.
+wire::PeerFailure told(Failure failure) {
+    switch (failure) {
+        case Failure::kRefused:
+            return wire::PeerFailure::kRefused;
+        case Failure::kBroken:
+            return wire::PeerFailure::kReset;
+        case Failure::kDial:
+        case Failure::kDeadline:
+        case Failure::kStalled:
+            return wire::PeerFailure::kTimedOut;
+        case Failure::kMalformed:
+            break;
+    }
+    return wire::PeerFailure::kUnknown;
+}
+
 }  // namespace
 
 ClusterState::ClusterState(std::string tenant, std::string host_id, std::uint64_t seed)
@@ -28,10 +45,18 @@ Stamp ClusterState::stamp(bool mutating) {
 }
 
 void ClusterState::avoid(std::vector<wire::SegmentId>& segments) {
+    std::vector<wire::PeerFailure> failures;
+    unreachable(segments, failures);
+}
+
+void ClusterState::unreachable(std::vector<wire::SegmentId>& segments,
+                               std::vector<wire::PeerFailure>& failures) const {
     if (unreachable_count() == 0) return;
     for (const auto& [id, segment] : segments_) {
         if (segments.size() >= wire::kAvoidMax) return;
-        if (segment.peer != kNoPeer && !peers_[segment.peer].reachable) segments.push_back(id);
+        if (segment.peer == kNoPeer || peers_[segment.peer].reachable) continue;
+        segments.push_back(id);
+        failures.push_back(told(peers_[segment.peer].failure));
     }
 }
 
@@ -79,13 +104,15 @@ void ClusterState::peer_answered(PeerId id) {
 void ClusterState::peer_failed(PeerId id, Failure failure, std::uint64_t now_ms) {
     Peer& peer = peers_[id];
     ++peer.failures;
+    peer.failure = failure;
     if (peer.probing) {
         peer.probing = false;
         peer.probe_delay_ms = std::min(peer.probe_delay_ms * 2, kProbeDelayMaxMs);
         peer.probe_at_ms = now_ms + peer.probe_delay_ms;
     }
     // A dial is an attempt of its own, made after whatever broke before it; a stall lasted long enough.
-    const bool is_proof = failure == Failure::kDial || failure == Failure::kStalled;
+    const bool is_proof =
+        failure == Failure::kDial || failure == Failure::kRefused || failure == Failure::kStalled;
     if (!peer.reachable || (!is_proof && peer.failures < kPeerFailuresMax)) return;
     peer.reachable = false;
     peer.probe_at_ms = now_ms + peer.probe_delay_ms;

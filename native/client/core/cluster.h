@@ -44,7 +44,8 @@ struct Stamp {
 
 // How a request to a peer ended without an answer.
 enum class Failure : std::uint8_t {
-    kDial,      // no connection could be made
+    kDial,      // no connection could be made in time
+    kRefused,   // a dial was refused, or broken off
     kBroken,    // the connection ended first
     kDeadline,  // no answer in time
     kStalled,   // no byte moved for so long that the peer counts as unreachable
@@ -106,6 +107,8 @@ class ClusterState final : public Cluster {
     const std::string& peer_endpoint(PeerId peer) const { return peers_[peer].endpoint; }
     std::size_t peer_count() const { return peers_.size(); }
     std::size_t unreachable_count() const;
+    // As avoid(), with how each was found out, for the report to the master.
+    void unreachable(std::vector<wire::SegmentId>& segments, std::vector<wire::PeerFailure>& failures) const;
 
     // Peers to be probed now, at most so many; each is given once until its probe ended (peer_answered or
     // peer_failed).
@@ -131,7 +134,8 @@ class ClusterState final : public Cluster {
         std::string endpoint;
         bool reachable = true;
         bool probing = false;
-        unsigned failures = 0;  // in a row
+        unsigned failures = 0;             // in a row
+        Failure failure = Failure::kDial;  // the last
         std::uint64_t probe_delay_ms = kProbeDelayMinMs;
         std::uint64_t probe_at_ms = 0;
     };
