@@ -17,7 +17,7 @@ TROUBLE: Final = {
     "allocation_failures_total": "%(count)d puts were refused: no segment had room",
     "busy_answers_total": "%(count)d calls were answered Busy: too many are waiting already",
     "clock_dropped_ms": "this process did not run for %(count)d ms; deadlines were moved by as much",
-    "early_expiries_total": "%(count)d nodes were expelled early: neither clients nor the master reached them",
+    "early_expiries_total": "%(count)d nodes were expelled early: neither clients nor the master reach them",
     "evicted_leased_keys_total": "%(count)d values were evicted that somebody had just asked for",
     "evicted_soft_pinned_keys_total": "%(count)d soft-pinned values were evicted: nothing else was left",
     "lane_malformed_total": "%(count)d frames on the lane did not parse; their connections were closed",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 
 namespace mooncake::metadata {
 
@@ -11,23 +12,19 @@ std::uint32_t Tenants::acquire(std::string_view name) {
         ++slots_[found->second].uses;
         return found->second;
     }
-    if (free_.empty()) {
-        free_.push_back(static_cast<std::uint32_t>(slots_.size()));
-        slots_.emplace_back();
-    }
-    const std::uint32_t tenant = free_.back();
-    free_.pop_back();
+    auto tenant = static_cast<std::uint32_t>(wire::mix64(std::hash<std::string_view>{}(name)) >> 32);
+    while (slots_.contains(tenant)) ++tenant;
     slots_[tenant] = {std::string(name), 1};
     by_name_.emplace(name, tenant);
     return tenant;
 }
 
 void Tenants::release(std::uint32_t tenant) {
-    assert(slots_[tenant].uses > 0);
-    if (--slots_[tenant].uses > 0) return;
-    by_name_.erase(slots_[tenant].name);
-    slots_[tenant] = Slot{};
-    free_.push_back(tenant);
+    Slot& slot = slots_.at(tenant);
+    assert(slot.uses > 0);
+    if (--slot.uses > 0) return;
+    by_name_.erase(slot.name);
+    slots_.erase(tenant);
 }
 
 std::vector<std::uint32_t> Tenants::some(std::size_t count_max) const {

@@ -18,25 +18,26 @@
 
 namespace mooncake::metadata {
 
-// Tenants by a small number, counted by the sessions and records that name them.
+// Tenants by number, counted by the sessions and records that name them. The number follows from the name:
+// what is remembered by the hash of (tenant, key) beyond the last use (ends of keys, dead keys, the journal)
+// must neither become another tenant's nor be lost to this one when it comes back.
 class Tenants {
   public:
     std::uint32_t acquire(std::string_view name);
-    void acquire(std::uint32_t tenant) { ++slots_[tenant].uses; }
+    void acquire(std::uint32_t tenant) { ++slots_.at(tenant).uses; }
     void release(std::uint32_t tenant);
-    const std::string& name(std::uint32_t tenant) const { return slots_[tenant].name; }
+    const std::string& name(std::uint32_t tenant) const { return slots_.at(tenant).name; }
     std::vector<std::uint32_t> all() const { return some(count()); }
     std::vector<std::uint32_t> some(std::size_t count_max) const;
     std::size_t count() const { return by_name_.size(); }
-    std::uint64_t uses(std::uint32_t tenant) const { return slots_[tenant].uses; }
+    std::uint64_t uses(std::uint32_t tenant) const { return slots_.at(tenant).uses; }
 
   private:
     struct Slot {
         std::string name;
         std::uint64_t uses = 0;
     };
-    std::vector<Slot> slots_;
-    std::vector<std::uint32_t> free_;
+    std::unordered_map<std::uint32_t, Slot> slots_;
     std::unordered_map<std::string, std::uint32_t> by_name_;
 };
 

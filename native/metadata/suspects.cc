@@ -70,7 +70,7 @@ void Machine::probed(wire::SessionId node, ProbeResult result, std::uint64_t now
         return;
     }
     ++counters_.probe_failures;
-    if (suspect->failures == 0 || session->heard_ms >= suspect->failing_since_ms) {
+    if (suspect->failures == 0 || session->heard_ms > suspect->failing_since_ms) {
         suspect->failures = 0;
         suspect->failing_since_ms = suspect->probed_ms;
     }

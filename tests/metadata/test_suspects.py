@@ -218,7 +218,7 @@ def test_operators_are_told_once_of_a_suspicion_what_came_of_it_and_of_the_end(w
     for _ in range(3):
         world.probe("answered")
         world.pass_time(PAUSE, heard=True)
-    assert told() == [(28, TIMED_OUT), (29, 0)]
+    assert told() == [(28, 8), (29, 0)]
     world.detach()
     assert world.probe("refused")
     assert told()[2:] == [(30, 6), (25, 4)]

@@ -111,3 +111,19 @@ def test_a_first_reign_does_not_rebuild(make: Make, epoch: int) -> None:
     pool = make(epoch=epoch)
     session = pool.open()
     assert why(pool, session, b"k")[0][1] == (NEVER_STORED if epoch == 1 else REBUILDING)
+
+
+def test_a_tenant_never_inherits_what_became_of_anothers_keys(pool: Harness) -> None:
+    """Numbers of tenants that nobody used any more were given to others, and with them their keys' ends."""
+    node = pool.open(tenant="nodes")
+    pool.mount(node, "seg", 1 << 20)
+    first = pool.open(tenant="a")
+    assert pool.put(first, b"k") == [OK]
+    assert pool.remove(first, b"k", flags=FORCE) == [OK]
+    pool.close(first)
+    other = pool.open(tenant="b")
+    assert why(pool, other, b"k") == [(NOT_FOUND, NEVER_STORED, 0)]
+    status, body = pool.ask("inspect", _core.encode_inspect(other, 1, b"k"))
+    assert (status, _core.parse_inspect_reply(body)["events"]) == (OK, [])
+    again = pool.open(tenant="a")
+    assert why(pool, again, b"k") == [(NOT_FOUND, REMOVED, 0)]

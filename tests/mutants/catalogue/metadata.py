@@ -553,8 +553,8 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/session_verbs.cc",
-                "    sessions_.find(command.prefix.session)->heard_ms = now_ms_;\n    counters_.unreachable_reports",
-                "    counters_.unreachable_reports",
+                "    sessions_.find(command.prefix.session)->heard_ms = now_ms_;\n    hear_of_peers(",
+                "    hear_of_peers(",
             ),
         ),
         (test("metadata/test_liveness", "test_heartbeat_moves_the_expiry"), MODEL),
