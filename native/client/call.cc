@@ -152,6 +152,12 @@ void Call::complete(Transfer& transfer, std::uint64_t now_ms, Actions& actions) 
     switch (transfer.kind) {
         case Transfer::Kind::kLane:
             is_sound = operation_.on_lane_answer(transfer.reply, transfer.body, now_ms, actions);
+            // Who does not know the session may be an older master than the one that the keeper speaks to:
+            // kept, the connection would get the same answer over and over.
+            if (actions.open_session) {
+                is_sound = false;
+                driver_.lane_pool().close_idle();
+            }
             break;
         case Transfer::Kind::kRead:
             operation_.on_read_done(transfer.ticket, static_cast<ReadTransfer&>(transfer).answers(), now_ms,

@@ -43,6 +43,19 @@ TEST(a_lost_answer_is_asked_for_again_with_the_same_number) {
     }
 }
 
+// Found by the simulation: a client that went to a new master and back to the old one, which still knew it, began
+// to count from 1 again. The old master took its requests for repeats: a remove was answered and not carried out, a
+// put got the grants of another one.
+TEST(a_session_that_comes_back_sees_no_number_twice) {
+    World w;
+    std::set<std::uint64_t> numbers;
+    for (int i = 0; i < 3; ++i) CHECK(numbers.insert(w.cluster.stamp(true).sequence).second);
+    w.open_session(8);
+    w.cluster.stamp(true);
+    w.open_session(7);
+    for (int i = 0; i < 3; ++i) CHECK(numbers.insert(w.cluster.stamp(true).sequence).second);
+}
+
 TEST(an_answer_that_never_comes_ends_with_the_deadline) {
     World w;
     w.lost_answers[wire::Verb::kLookup] = 1'000'000;
@@ -296,6 +309,24 @@ TEST(unreachable_replicas_are_an_error_not_a_miss) {
     }
     CHECK_EQUAL(get(w, {"a"}).values[0], "apple");
     CHECK_EQUAL(w.cluster.unreachable_count(), 1U);
+}
+
+// Found by the simulation: a put in a healthy cluster failed, because the client knew the address of its two
+// nodes from processes that had died there, and had stopped to probe it when their segments were gone.
+TEST(a_process_that_started_where_another_died_is_not_avoided) {
+    World w;
+    w.plant("a", "apple", {11});
+    w.node(11).failure = Failure::kDial;
+    CHECK_EQUAL(get(w, {"a"}).results[0].status, Status::kUnreachable);
+    wire::SegmentInfo gone;
+    gone.status = Status::kSegmentNotFound;
+    gone.segment = 11;
+    const std::vector<wire::SegmentId> asked{11};
+    w.cluster.learn(asked, {&gone, 1});
+    w.node(11).failure.reset();
+    w.node(11).segment = 21;
+    w.placement = {21};
+    CHECK_EQUAL(put(w, {"b"}, {"berry"})[0], Status::kOk);
 }
 
 TEST(the_replica_on_this_host_is_read) {

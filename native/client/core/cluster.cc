@@ -71,6 +71,13 @@ Route ClusterState::route(wire::SegmentId segment) {
 
 void ClusterState::learn(std::span<const wire::SegmentId> asked, std::span<const wire::SegmentInfo> infos) {
     if (segments_.size() + asked.size() + infos.size() > kSegmentsKnownMax) segments_.clear();
+    // The first segment known at a peer is a process that started since: what its predecessor there did not
+    // answer is none of its fault, and nobody has probed it, because no segment was known.
+    for (const auto& info : infos) {
+        const auto endpoint = usable_endpoint(info.description);
+        if (!wire::ok(info.status) || endpoint.empty()) continue;
+        if (const PeerId peer = intern(endpoint); !holds_segments(peer)) peer_answered(peer);
+    }
     for (const auto id : asked) segments_[id] = Segment{};
     for (const auto& info : infos) {
         Segment segment;
@@ -129,13 +136,16 @@ std::vector<PeerId> ClusterState::probes_due(std::uint64_t now_ms, std::size_t p
         Peer& peer = peers_[id];
         if (peer.reachable || peer.probing || now_ms < peer.probe_at_ms) continue;
         // A peer that no known segment lies at is nobody's concern any more.
-        const auto holds = std::any_of(segments_.begin(), segments_.end(),
-                                       [id](const auto& entry) { return entry.second.peer == id; });
-        if (!holds) continue;
+        if (!holds_segments(id)) continue;
         peer.probing = true;
         due.push_back(id);
     }
     return due;
+}
+
+bool ClusterState::holds_segments(PeerId peer) const {
+    return std::any_of(segments_.begin(), segments_.end(),
+                       [peer](const auto& entry) { return entry.second.peer == peer; });
 }
 
 std::vector<wire::SegmentId> ClusterState::segments_of(PeerId peer) const {
@@ -178,9 +188,9 @@ std::vector<wire::PutId> ClusterState::take_revokes() {
 std::uint64_t ClusterState::random() { return wire::mix64(random_state_ += 0x9E3779B97F4A7C15ULL); }
 
 void ClusterState::session_opened(const wire::OpenSessionReply& session) {
-    if (session.session != session_.session) sequence_ = 0;
-    // A master of another reign gave other ids: what the table says of the old ones stays true, they are
-    // gone.
+    // The numbers go on: of two masters by mistake, the older one gives the old session again, and would
+    // answer a number for the second time with what it answered the first time. A master of another reign
+    // gave other ids: what the table says of the old ones stays true, they are gone.
     session_ = session;
 }
 

@@ -145,6 +145,7 @@ class ClusterState final : public Cluster {
     };
 
     PeerId intern(std::string_view endpoint);
+    bool holds_segments(PeerId peer) const;
 
     std::string tenant_;
     std::string host_id_;

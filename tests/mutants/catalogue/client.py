@@ -144,11 +144,35 @@ MUTANTS = [
         (
             Edit(
                 "native/client/core/cluster.cc",
-                "    if (session.session != session_.session) sequence_ = 0;",
-                "    sequence_ = 0;",
+                "    session_ = session;\n}",
+                "    session_ = session;\n    sequence_ = 0;\n}",
             ),
         ),
         (native(CORE, "a_session_found_again_goes_on_with_its_numbers"),),
+    ),
+    Mutant(
+        "numbers-restart-in-another-session",
+        "A new session starts its numbers at 1: wrong when it is the old one of a master that was left and found again.",
+        (
+            Edit(
+                "native/client/core/cluster.cc",
+                "    session_ = session;\n}",
+                "    if (session.session != session_.session) sequence_ = 0;\n    session_ = session;\n}",
+            ),
+        ),
+        (native(CORE, "a_session_that_comes_back_sees_no_number_twice"),),
+    ),
+    Mutant(
+        "unreachable-outlives-the-process",
+        "What a process that died did not answer is held against the one that started at its address since.",
+        (
+            Edit(
+                "native/client/core/cluster.cc",
+                "if (const PeerId peer = intern(endpoint); !holds_segments(peer)) peer_answered(peer);",
+                "intern(endpoint);",
+            ),
+        ),
+        (native(CORE, "a_process_that_started_where_another_died_is_not_avoided"),),
     ),
     Mutant(
         "deadline-ignored",
