@@ -27,9 +27,11 @@ void Audit::after_step(const Host* host) {
         check_node(process);
         check_charges(false);
     }
-    if (host != &cluster_.master_host() || !cluster_.has_master()) return;
-    cluster_.master().check_invariants();
-    check_charges(false);
+    for (const MasterProcess& process : cluster_.masters()) {
+        if (process.host != host || !process.is_running) continue;
+        process.master->check_invariants();
+        check_charges(false);
+    }
 }
 
 void Audit::check_node(NodeProcess& process) {
@@ -42,6 +44,7 @@ void Audit::check_node(NodeProcess& process) {
     });
     const auto status = process.node->status();
     if (status.control.expulsions_total != process.expulsions_seen) {
+        give_ups_ += status.control.expulsions_total - process.expulsions_seen;
         process.expulsions_seen = status.control.expulsions_total;
         process.has_leftovers = true;
     }
@@ -72,6 +75,7 @@ bool Audit::keep_session() {
     wire::OpenSession open;
     open.process[0] = 0xA0;
     open.name = "audit";
+    open.tenant = "default";
     wire::encode(open, writer);
     cluster_.master().submit(wire::Verb::kOpenSession, body,
                              [this](wire::Status status, const wire::Buffer& answer) {
@@ -125,21 +129,42 @@ std::uint64_t Audit::master_count(const std::string& name) {
     violated("the master counts no " + name);
 }
 
+void Audit::add_counts(Losses& losses) {
+    for (const auto& [name, value] : cluster_.master().stats()) {
+        if (name == "evicted_keys_total") losses.evicted += value;
+        if (name == "lost_keys_total") losses.lost += value;
+        if (name == "segments_expelled_total") losses.expelled += value;
+        if (name == "refused_replicas_total") losses.refused += value;
+    }
+}
+
+void Audit::reign_ends() { add_counts(past_); }
+
 Losses Audit::losses() {
-    Losses losses;
+    Losses losses = past_;
     // Without a master nobody counts: as if the next one reigned already.
     losses.reigns = cluster_.reigns() + (cluster_.has_master() ? 0 : 1);
-    losses.stops = cluster_.master_host().stops;
-    if (!cluster_.has_master()) return losses;
-    for (const auto& [name, value] : cluster_.master().stats()) {
-        if (name == "evicted_keys_total") losses.evicted = value;
-        if (name == "lost_keys_total") losses.lost = value;
-        if (name == "expired_keys_total") losses.expired = value;
-        if (name == "segments_expelled_total") losses.expelled = value;
-    }
+    for (const auto& process : cluster_.masters()) losses.stops += process.host->stops;
+    losses.takeovers = cluster_.takeovers();
     losses.fences = fences_;
+    losses.give_ups = give_ups_;
     losses.crashes = cluster_.node_crashes();
+    if (cluster_.has_master()) add_counts(losses);
     return losses;
+}
+
+wire::Absence Audit::why(const std::string& key) {
+    if (!cluster_.has_master() || !keep_session()) return wire::Absence::kRebuilding;
+    wire::Buffer body;
+    wire::Writer writer(body);
+    const std::string_view name = key;
+    wire::encode_keys_request({session_, 0, 0, 0}, {}, {&name, 1}, writer);
+    auto reason = wire::Absence::kRebuilding;
+    cluster_.master().submit(wire::Verb::kWhy, body, [&](wire::Status status, const wire::Buffer& answer) {
+        const auto reply = wire::parse_why_reply(answer);
+        if (wire::ok(status) && reply && reply->size() == 1) reason = reply->front().reason;
+    });
+    return reason;
 }
 
 void Audit::check_no_unfinished_put() {

@@ -22,6 +22,10 @@ class Audit {
     void check_empty();
     void check_no_unfinished_put();
     Losses losses();
+    // What the last master has counted stays counted.
+    void reign_ends();
+    // Why a key is not there, as the last master says.
+    mooncake::wire::Absence why(const std::string& key);
     std::uint64_t master_count(const std::string& name);
 
   private:
@@ -30,7 +34,10 @@ class Audit {
     bool keep_session();
 
     Cluster& cluster_;
+    void add_counts(Losses& losses);
     std::uint64_t fences_ = 0;
+    std::uint64_t give_ups_ = 0;
+    Losses past_;
     mooncake::wire::SessionId session_ = 0;
     Ms heartbeat_ms_ = 0;
     std::uint64_t reign_ = 0;

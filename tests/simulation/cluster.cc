@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "door.h"
 #include "net/endpoint.h"
 
 namespace simulation {
@@ -17,7 +18,9 @@ std::string ip(const Host& host) {
 
 Cluster::Cluster(World& world, Kernel& kernel, const Plan& plan)
     : world_(world), kernel_(kernel), plan_(plan) {
-    master_host_ = &world_.add_host("master");
+    for (std::size_t i = 0; i < plan.master_addresses; ++i) {
+        masters_.emplace_back().host = &world_.add_host("master" + std::to_string(i));
+    }
     for (std::size_t i = 0; i < plan.nodes; ++i) {
         nodes_.emplace_back().host = &world_.add_host("node" + std::to_string(i));
     }
@@ -27,41 +30,119 @@ Cluster::Cluster(World& world, Kernel& kernel, const Plan& plan)
 }
 
 void Cluster::start() {
-    world_.spawn(*master_host_, "start", [this] {
-        start_master();
+    world_.spawn(master_host(), "start", [this] {
+        start_master(current_);
         for (std::size_t i = 0; i < nodes_.size(); ++i) start_node(i);
         for (std::size_t i = 0; i < clients_.size(); ++i) start_client(i);
     });
 }
 
 // From a fiber of its host.
-void Cluster::start_master() {
+void Cluster::start_master(std::size_t index) {
+    MasterProcess& process = masters_[index];
+    for (const MasterProcess& other : masters_) {
+        if (other.is_running) noted_epoch_ = std::max(noted_epoch_, other.master->epoch());
+    }
     auto options = plan_.master;
-    options.lane_host = ip(*master_host_);
+    options.lane_host = ip(*process.host);
     options.lane_port = kLanePort;
     options.software = "simulation";
-    options.epoch = ++reigns_;  // as the daemon's state file gives it
-    master_ = std::make_unique<mooncake::master::Master>(options);
-    master_->start();
-    master_is_running_ = true;
+    options.epoch = ++noted_epoch_;
+    process.master = std::make_unique<mooncake::master::Master>(options);
+    process.master->start();
+    process.is_running = true;
+    current_ = index;
+    is_taken_over_ = false;
+    ++reigns_;
+    if (!plan_.finds_lane) return;
+    process.is_over = std::make_shared<bool>(false);
+    world_.spawn(*process.host, "door", [&master = *process.master, is_over = process.is_over] {
+        serve_discovery(master, kDoorPort, is_over);
+    });
 }
 
-void Cluster::crash_master(bool is_told, Ms down_ms) {
-    master_ends();
-    master_is_running_ = false;
-    master_host_->is_down = true;
-    master_host_->is_silent = !is_told;
-    world_.go_on(*master_host_);
-    kernel_.sever(*master_host_, is_told);
-    const Ms up_ms = world_.now_ms() + down_ms;
-    world_.spawn(*master_host_, "crash", [this, up_ms] {
-        master_->stop();
-        master_.reset();
+bool Cluster::has_old_master() const {
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+        if (i != current_ && masters_[i].is_running) return true;
+    }
+    return false;
+}
+
+std::optional<std::size_t> Cluster::free_address() const {
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+        if (i != current_ && !masters_[i].is_running && !masters_[i].host->is_down) return i;
+    }
+    return std::nullopt;
+}
+
+// The host is up again at `up_ms`.
+void Cluster::end_master(std::size_t index, bool is_told, Ms up_ms) {
+    MasterProcess& process = masters_[index];
+    noted_epoch_ = std::max(noted_epoch_, process.master->epoch());
+    if (has_old_master()) last_old_ms_ = world_.now_ms();
+    master_ends(*process.master);
+    process.is_running = false;
+    process.host->is_down = true;
+    process.host->is_silent = !is_told;
+    if (process.is_over) *process.is_over = true;
+    world_.go_on(*process.host);
+    kernel_.sever(*process.host, is_told);
+    world_.spawn(*process.host, "crash", [this, up_ms, &process] {
+        process.master->stop();
+        process.master.reset();
         if (world_.now_ms() < up_ms) world_.wait(up_ms);
-        master_host_->is_down = false;
-        kernel_.revive(*master_host_);
-        start_master();
+        process.host->is_down = false;
+        kernel_.revive(*process.host);
     });
+}
+
+bool Cluster::crash_master(bool is_told, Ms down_ms, bool elsewhere) {
+    const auto other = elsewhere ? free_address() : std::nullopt;
+    const Ms up_ms = world_.now_ms() + down_ms;
+    reign_ends();
+    end_master(current_, is_told, up_ms);
+    const std::size_t next = other.value_or(current_);
+    // Elsewhere it need not wait for the machine of the one that died.
+    const Ms start_ms = other ? world_.now_ms() + world_.random().below(down_ms + 1) : up_ms;
+    world_.spawn(*masters_[next].host, "start", [this, next, start_ms] {
+        if (world_.now_ms() < start_ms) world_.wait(start_ms);
+        while (masters_[next].host->is_down) world_.sleep(1);
+        start_master(next);
+    });
+    return other.has_value();
+}
+
+bool Cluster::take_over(Ms delay_ms, Ms until_ms, Ms awake_ms) {
+    const auto next = free_address();
+    if (!next || is_taken_over_) return false;
+    const std::size_t old = current_;
+    is_taken_over_ = true;
+    ++takeovers_;
+    world_.stop(*masters_[old].host, until_ms);
+    world_.spawn(*masters_[*next].host, "start", [this, next = *next, delay_ms] {
+        world_.sleep(delay_ms);
+        reign_ends();
+        start_master(next);
+    });
+    world_.at(until_ms + awake_ms, [this, old, life = masters_[old].master.get()] {
+        if (old != current_ && masters_[old].master.get() == life && masters_[old].is_running) {
+            end_master(old, world_.random().chance(5'000), world_.now_ms() + 100);
+        }
+    });
+    return true;
+}
+
+void Cluster::kill_old_masters() {
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+        if (i != current_ && masters_[i].is_running) end_master(i, true, world_.now_ms() + 1);
+    }
+}
+
+std::vector<std::string> Cluster::doors() const {
+    std::vector<std::string> doors;
+    if (!plan_.finds_lane) return doors;
+    for (const auto& process : masters_) doors.push_back(ip(*process.host) + ":" + std::to_string(kDoorPort));
+    return doors;
 }
 
 std::unique_ptr<mooncake::node::Node> Cluster::make_node(std::size_t index) {
@@ -71,7 +152,8 @@ std::unique_ptr<mooncake::node::Node> Cluster::make_node(std::size_t index) {
         options.segments.push_back(
             {host.name + "#" + std::to_string(i), plan_.capacities[index] / plan_.segments_a_node});
     }
-    options.lane = ip(*master_host_) + ":" + std::to_string(kLanePort);
+    options.masters = doors();
+    if (options.masters.empty()) options.lane = ip(*masters_[0].host) + ":" + std::to_string(kLanePort);
     options.data_host = ip(host);
     options.data_port = kDataPort;
     // The first client shares the first node's host, as far as placement knows.
@@ -135,7 +217,8 @@ void Cluster::start_client(std::size_t index) {
     ClientProcess& process = clients_[index];
     world_.spawn(*process.host, "start", [this, index, &process] {
         mooncake::client::Options options;
-        options.lane = ip(*master_host_) + ":" + std::to_string(kLanePort);
+        options.masters = doors();
+        if (options.masters.empty()) options.lane = ip(*masters_[0].host) + ":" + std::to_string(kLanePort);
         options.name = process.host->name;
         options.host_id = "host" + std::to_string(index);
         options.connections_a_peer_max = static_cast<std::uint32_t>(1 + index % 3);
@@ -195,9 +278,11 @@ void Cluster::stop() {
         }));
     }
     for (Fiber* end : std::exchange(ends, {})) world_.join(end);
-    world_.join(world_.spawn(*master_host_, "stop", [this] {
-        master_->stop();
-        master_.reset();
+    MasterProcess& process = masters_[current_];
+    if (process.is_over) *process.is_over = true;
+    world_.join(world_.spawn(*process.host, "stop", [&process] {
+        process.master->stop();
+        process.master.reset();
     }));
 }
 

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,14 @@ namespace simulation {
 
 inline constexpr std::uint16_t kLanePort = 4'000;
 inline constexpr std::uint16_t kDataPort = 5'000;
+inline constexpr std::uint16_t kDoorPort = 50'001;
+
+struct MasterProcess {
+    Host* host = nullptr;
+    std::unique_ptr<mooncake::master::Master> master;
+    bool is_running = false;
+    std::shared_ptr<bool> is_over;  // for its door
+};
 
 struct NodeProcess {
     Host* host = nullptr;
@@ -47,9 +56,14 @@ class Cluster {
     Cluster(World& world, Kernel& kernel, const Plan& plan);
 
     void start();
-    void start_master();
-    // Ends the process at once and starts another, of the next reign, after `down_ms`.
-    void crash_master(bool is_told, Ms down_ms);
+    // Ends the process at once and starts another, of the next reign, after `down_ms`; `elsewhere`: at the
+    // other address of the clients' list, if there is one and it is free. False: it was not.
+    bool crash_master(bool is_told, Ms down_ms, bool elsewhere);
+    // Two masters by mistake: the one stops until `until_ms`, another is started after `delay_ms`; what wakes
+    // then is killed `awake_ms` later. False: there is no other address, or it is taken.
+    bool take_over(Ms delay_ms, Ms until_ms, Ms awake_ms);
+    // Those whose reign is over.
+    void kill_old_masters();
     void start_node(std::size_t index);
     // Ends the process at once and starts another after `down_ms`. `is_told`: its host's kernel lives.
     void crash_node(std::size_t index, bool is_told, Ms down_ms);
@@ -58,35 +72,53 @@ class Cluster {
     // Orderly: clients, nodes, master. From a fiber.
     void stop();
 
-    mooncake::master::Master& master() { return *master_; }
-    Host& master_host() { return *master_host_; }
-    bool has_master() const { return master_is_running_; }
+    // The one that was started last.
+    mooncake::master::Master& master() { return *masters_[current_].master; }
+    Host& master_host() { return *masters_[current_].host; }
+    bool has_master() const { return masters_[current_].is_running; }
+    bool is_taken_over() const { return is_taken_over_; }
+    bool has_old_master() const;
+    // Two masters were there at some time since.
+    bool had_two_masters(Ms since_ms) const {
+        return has_old_master() || (last_old_ms_ && *last_old_ms_ >= since_ms);
+    }
+    std::vector<MasterProcess>& masters() { return masters_; }
     std::uint64_t reigns() const { return reigns_; }
+    std::uint64_t takeovers() const { return takeovers_; }
     std::uint64_t node_crashes() const { return node_crashes_; }
     std::vector<NodeProcess>& nodes() { return nodes_; }
     // A node holds this replica and has not been told to end it.
     bool serves(mooncake::wire::ReplicaId replica);
     std::vector<ClientProcess>& clients() { return clients_; }
-    // Called with what a master that ends has counted.
-    std::function<void()> master_ends;
+    // Called with a master that ends, while it can tell what it has counted.
+    std::function<void(mooncake::master::Master&)> master_ends;
+    // Called when a master dies, or another takes its place.
+    std::function<void()> reign_ends;
     // Called on a fiber of the client's host each time that one has connected.
     std::function<void(std::size_t)> client_started;
     // No process starts again by itself any more.
     bool is_stopping = false;
 
   private:
+    void start_master(std::size_t index);
+    void end_master(std::size_t index, bool is_told, Ms up_ms);
+    std::optional<std::size_t> free_address() const;
+    std::vector<std::string> doors() const;
     std::unique_ptr<mooncake::node::Node> make_node(std::size_t index);
 
     World& world_;
     Kernel& kernel_;
     const Plan& plan_;
-    Host* master_host_ = nullptr;
-    std::unique_ptr<mooncake::master::Master> master_;
+    std::vector<MasterProcess> masters_;
+    std::size_t current_ = 0;
     std::vector<NodeProcess> nodes_;
     std::vector<ClientProcess> clients_;
     std::uint64_t node_crashes_ = 0;
     std::uint64_t reigns_ = 0;
-    bool master_is_running_ = false;
+    std::uint64_t takeovers_ = 0;
+    std::uint64_t noted_epoch_ = 0;  // as the state file, or an election, keeps it
+    bool is_taken_over_ = false;     // the next master is on its way while the last one is stopped
+    std::optional<Ms> last_old_ms_;  // when there were two, last
 };
 
 }  // namespace simulation

@@ -1,18 +1,24 @@
 #include "history.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "journal.h"
 
 namespace simulation {
 
-using mooncake::wire::PutId;
+namespace wire = mooncake::wire;
+using wire::PutId;
 
 namespace {
 
 // The master's clock is read every 50 ms, and a TTL counts from the commit, which is before its answer.
 constexpr Ms kTtlSlackMs = 100;
+
+constexpr std::array<const char*, wire::kAbsences> kReasons{
+    "present",   "never stored", "evicted",    "removed",     "expired",         "lost",
+    "abandoned", "not ready",    "rebuilding", "unreachable", "another tenant's"};
 
 std::uint64_t now_step() { return World::current()->step(); }
 std::string text(PutId put_id) { return "value " + id_text(put_id); }
@@ -44,7 +50,7 @@ const std::string* History::key_of(PutId put_id) const {
 }
 
 void History::retired(std::span<const mooncake::wire::ReplicaId> replicas) {
-    retired_.insert(replicas.begin(), replicas.end());
+    for (const auto replica : replicas) retired_.emplace(replica, now_step());
 }
 
 void History::master_died(const std::function<bool(mooncake::wire::ReplicaId)>& is_served) {
@@ -58,10 +64,13 @@ void History::master_died(const std::function<bool(mooncake::wire::ReplicaId)>& 
     }
 }
 
-bool History::may_return(const Value& value) const {
+bool History::may_return(const Value& value, std::uint64_t began) const {
+    const auto may_be_read = [&](auto replica) {
+        const auto retired = retired_.find(replica);
+        return retired == retired_.end() || retired->second >= began;
+    };
     return kToleratesUnconfirmedEnds &&
-           std::any_of(value.forgotten.begin(), value.forgotten.end(),
-                       [&](auto replica) { return !retired_.contains(replica); });
+           std::any_of(value.forgotten.begin(), value.forgotten.end(), may_be_read);
 }
 
 // Whoever began then must not read the value any more, because of this end.
@@ -84,10 +93,12 @@ void History::commit_answered(PutId put_id, bool is_visible) {
     Value* value = find(put_id);
     if (value == nullptr) return;
     if (value->answered == kNotYet) value->answered = now_step();
+    // Of two masters one rules nothing: what it commits may be unknown to the other.
+    if (has_two_masters_()) value->may_be_revoked = true;
     if (!is_visible || value->committed != kNotYet) return;
     value->committed = now_step();
     value->committed_ms = World::current()->now_ms();
-    keys_[*key_of(put_id)].ends.push_back({put_id, value->sent, now_step(), true});
+    keys_[*key_of(put_id)].ends.push_back({put_id, value->sent, now_step(), !has_two_masters_()});
 }
 
 void History::revoke_sent(PutId put_id) {
@@ -104,7 +115,7 @@ void History::remove_answered(const std::string& key, std::size_t remove, bool i
     End& end = keys_[key].ends[remove];
     if (end.answered != kNotYet) return;
     end.answered = now_step();
-    end.is_sure = is_removed;
+    end.is_sure = is_removed && !has_two_masters_();
 }
 
 std::uint64_t History::may_be_visible(const Value& value) const {
@@ -114,7 +125,7 @@ std::uint64_t History::may_be_visible(const Value& value) const {
 std::string History::ended(const Key& key, const Value& value, std::uint64_t began, Ms began_ms) const {
     for (const End& end : key.ends) {
         if (!is_ended(value, end, began)) continue;
-        if (may_return(value)) continue;
+        if (may_return(value, began)) continue;
         const std::string what = end.by == 0 ? "a remove" : text(end.by);
         return text(value.put_id) + ", committed by step " + std::to_string(value.committed) +
                ", was ended by " + what + ", sent at step " + std::to_string(end.sent) + " and answered at " +
@@ -137,7 +148,7 @@ std::string History::hit(const std::string& key, PutId put_id, std::uint64_t beg
     if (value->sent == kNotYet) value->sent = value->granted;
     Key& all = keys_[key];
     std::string why = ended(all, *value, began, began_ms);
-    if (why.empty() && may_return(*value) &&
+    if (why.empty() && may_return(*value, began) &&
         std::any_of(all.ends.begin(), all.ends.end(),
                     [&](const End& end) { return is_ended(*value, end, began); })) {
         ++tolerated_returns_;
@@ -146,7 +157,7 @@ std::string History::hit(const std::string& key, PutId put_id, std::uint64_t beg
     // Its commit's answer has not been seen, but there it is.
     value->committed = now_step();
     value->committed_ms = World::current()->now_ms();
-    all.ends.push_back({put_id, value->sent, now_step(), true});
+    all.ends.push_back({put_id, value->sent, now_step(), !has_two_masters_()});
     return {};
 }
 
@@ -173,23 +184,37 @@ bool History::is_undisputed(const Key& key, const Value& value) const {
     });
 }
 
-std::string History::miss(const std::string& key, std::uint64_t began) {
+bool History::is_excused(const Value& value, const Losses& now, wire::Absence reason) {
+    const Losses& before = value.losses_before;
+    const bool may_be_evicted = !value.put.is_hard_pinned && now.evicted != before.evicted;
+    const bool may_be_lost = now.lost != before.lost || now.expelled != before.expelled ||
+                             now.refused != before.refused || now.fences != before.fences ||
+                             now.crashes != before.crashes || now.give_ups != before.give_ups ||
+                             now.takeovers != before.takeovers;
+    switch (reason) {
+        case wire::Absence::kEvicted:
+            return may_be_evicted || now.takeovers != before.takeovers;
+        case wire::Absence::kRemoved:
+        case wire::Absence::kExpired:
+            return now.takeovers != before.takeovers;
+        case wire::Absence::kNeverStored:
+            // A master forgets nothing that ended in its own reign.
+            return may_be_lost && now.reigns != before.reigns;
+        default:
+            return may_be_evicted || may_be_lost;
+    }
+}
+
+std::string History::miss(const std::string& key, std::uint64_t began, wire::Absence reason) {
     const auto found = keys_.find(key);
     if (found == keys_.end()) return {};
     for (const Value& value : found->second.values) {
         if (value.committed >= began || !is_undisputed(found->second, value)) continue;
-        const Losses now = losses_();
-        const Losses& before = value.losses_before;
-        const bool is_segment_lost =
-            now.reigns != before.reigns || now.lost != before.lost || now.expelled != before.expelled;
-        if (is_segment_lost || now.fences != before.fences || now.crashes != before.crashes) continue;
-        if (!value.put.is_hard_pinned && now.evicted != before.evicted) continue;
-        if (value.put.is_hard_pinned) {
-            return "hard-pinned " + text(value.put_id) + ", committed by step " +
-                   std::to_string(value.committed) + ", is gone although nobody removed it";
-        }
-        return text(value.put_id) + ", committed by step " + std::to_string(value.committed) +
-               ", is gone although nothing was removed, evicted or lost since";
+        if (is_excused(value, losses_(), reason)) continue;
+        const std::string what = (value.put.is_hard_pinned ? "hard-pinned " : "") + text(value.put_id);
+        return what + ", committed by step " + std::to_string(value.committed) +
+               ", is gone although nothing that befell it since explains that (the master says: " +
+               std::string(kReasons[static_cast<std::size_t>(reason)]) + ")";
     }
     ++misses_judged_;
     return {};

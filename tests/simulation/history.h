@@ -11,13 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "wire/ids.h"
+#include "wire/lane.h"
 #include "world.h"
 
 namespace simulation {
@@ -28,21 +28,26 @@ inline constexpr std::uint64_t kNotYet = ~std::uint64_t{0};
 // the next one takes the value for alive. Until such ends outlive the master, those values may come back.
 inline constexpr bool kToleratesUnconfirmedEnds = true;
 
-// The state machine's own counts of why values go.
+// Why values go: what the masters have counted so far, all in all, and what befell nodes and masters.
 struct Losses {
     std::uint64_t evicted = 0;
-    std::uint64_t lost = 0;      // with their segments
-    std::uint64_t expired = 0;   // at their TTL
-    std::uint64_t expelled = 0;  // segments
-    std::uint64_t fences = 0;    // times a node stopped serving because it heard no master
-    std::uint64_t reigns = 0;    // of masters
-    std::uint64_t stops = 0;     // of the master, whose clock then stood still
-    std::uint64_t crashes = 0;   // of nodes, which the master may not have noticed yet
+    std::uint64_t lost = 0;       // with their segments
+    std::uint64_t expelled = 0;   // segments
+    std::uint64_t refused = 0;    // replicas that a node reported and a new master had no place for
+    std::uint64_t fences = 0;     // times a node stopped serving because it heard no master
+    std::uint64_t crashes = 0;    // of nodes, which the master may not have noticed yet
+    std::uint64_t give_ups = 0;   // of nodes that began anew, without what they had held
+    std::uint64_t takeovers = 0;  // times there were two masters
+    std::uint64_t reigns = 0;     // of masters
+    std::uint64_t stops = 0;      // of masters, whose clock then stood still
 };
 
 class History {
   public:
-    explicit History(std::function<Losses()> losses) : losses_(std::move(losses)) {}
+    // While there are two masters, what either of them says has ended is no promise: one of them rules
+    // nothing.
+    History(std::function<Losses()> losses, std::function<bool()> has_two_masters)
+        : losses_(std::move(losses)), has_two_masters_(std::move(has_two_masters)) {}
 
     struct Put {
         std::uint64_t ttl_ms = 0;
@@ -67,8 +72,8 @@ class History {
     // call began.
     std::string hit(const std::string& key, mooncake::wire::PutId put_id, std::uint64_t began, Ms began_ms);
     std::string present(const std::string& key, std::uint64_t began, Ms began_ms) const;
-    // A miss: no value was there, or something made it go.
-    std::string miss(const std::string& key, std::uint64_t began);
+    // A miss: no value was there, or something made it go. `reason`: what the master says of it now.
+    std::string miss(const std::string& key, std::uint64_t began, mooncake::wire::Absence reason);
 
     std::size_t misses_judged() const { return misses_judged_; }  // that nothing excused beforehand
     std::size_t tolerated_returns() const { return tolerated_returns_; }
@@ -103,13 +108,15 @@ class History {
     // Why it cannot be read by who began then; empty if it can.
     std::string ended(const Key& key, const Value& value, std::uint64_t began, Ms began_ms) const;
     static bool is_ended(const Value& value, const End& end, std::uint64_t began);
-    bool may_return(const Value& value) const;
+    bool may_return(const Value& value, std::uint64_t began) const;
+    static bool is_excused(const Value& value, const Losses& now, mooncake::wire::Absence reason);
     bool is_undisputed(const Key& key, const Value& value) const;
 
     std::function<Losses()> losses_;
+    std::function<bool()> has_two_masters_;
     std::map<std::string, Key, std::less<>> keys_;
     std::map<mooncake::wire::PutId, std::pair<std::string, std::size_t>> places_;
-    std::set<mooncake::wire::ReplicaId> retired_;
+    std::map<mooncake::wire::ReplicaId, std::uint64_t> retired_;  // and the step when its node confirmed it
     std::size_t misses_judged_ = 0;
     std::size_t tolerated_returns_ = 0;
 };

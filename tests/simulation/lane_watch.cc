@@ -1,8 +1,10 @@
 #include "lane_watch.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
+#include "master/bounded_clock.h"
 #include "wire/control.h"
 
 namespace simulation {
@@ -12,6 +14,8 @@ using wire::Status;
 using wire::Verb;
 
 namespace {
+
+constexpr Ms kClockStepMaxMs = 500;  // of MasterOptions, which nobody changes here
 
 std::vector<std::string> key_names(const wire::KeyList& keys) {
     std::vector<std::string> names;
@@ -72,7 +76,7 @@ void LaneWatch::command(Connection& connection, const Socket& from, const wire::
     if (journal_.keeps_lines()) {
         std::string ids;
         for (const auto id : retire->replicas) ids += " " + id_text(id);
-        journal_.line("master to connection " + std::to_string(from.connection), "retire" + ids);
+        journal_.line(from.host->name + " to connection " + std::to_string(from.connection), "retire" + ids);
     }
     connection.retires[retire->command_id] = std::move(retire->replicas);
 }
@@ -132,9 +136,12 @@ void LaneWatch::request(const Socket& from, Connection& connection, const wire::
         default:
             break;
     }
+    wire::Reader reader(body);
+    const auto prefix = wire::parse_prefix(reader).prefix;
+    request.sent_ms = World::current()->now_ms();
+    if (connection.is_client && header.verb != Verb::kOpenSession) request.session = prefix.session;
+    if (header.verb == Verb::kCloseSession) heard_.erase(prefix.session);
     if (journal_.keeps_lines() && (!request.keys.empty() || !request.put_ids.empty())) {
-        wire::Reader reader(body);
-        const auto prefix = wire::parse_prefix(reader).prefix;
         auto keys = request.keys;
         for (const auto put_id : request.put_ids) {
             told += " " + id_text(put_id);
@@ -153,6 +160,7 @@ void LaneWatch::answer(const Socket& from, Connection& connection, const wire::F
     if (found == connection.requests.end()) return;
     const Request request = std::move(found->second);
     connection.requests.erase(found);
+    check_session(*from.host, request, header);
     std::string told = std::string(wire::verb_name(request.verb)) + " answered";
     if (!wire::ok(header.status)) {
         ++answers[{request.verb, header.status}];
@@ -177,11 +185,36 @@ void LaneWatch::answer(const Socket& from, Connection& connection, const wire::F
     for (const auto put_id : request.put_ids) {
         if (const auto* key = history_.key_of(put_id)) keys.push_back(*key);
     }
-    if (!keys.empty()) journal_.line("master to connection " + std::to_string(from.connection), told, keys);
+    if (!keys.empty())
+        journal_.line(from.host->name + " to connection " + std::to_string(from.connection), told, keys);
+}
+
+// A master's clock is never faster than the world's: whoever it heard less than client_ttl ago is no
+// stranger.
+void LaneWatch::check_session(const Host& master, const Request& request, const wire::FrameHeader& header) {
+    if (request.session == 0) return;
+    Heard& heard = heard_[request.session];
+    if (request.verb == Verb::kHeartbeat && wire::ok(header.status)) {
+        if (heard.epoch != header.epoch) heard = {};
+        heard = {header.epoch, std::max(heard.sent_ms, request.sent_ms)};
+    }
+    if (header.status != Status::kSessionUnknown || heard.epoch != header.epoch) return;
+    // It notes the reading of its clock before, and counts the time of a stop up to a limit.
+    const Ms early_ms = mooncake::master::kClockPeriodMs + 10 +
+                        (master.went_on_ms + 100 >= heard.sent_ms ? kClockStepMaxMs : 0);
+    if (World::current()->now_ms() + early_ms < heard.sent_ms + client_ttl_ms_) {
+        violated("the master has ended session " + id_text(request.session) + ", whose heartbeat of " +
+                 std::to_string(heard.sent_ms) + " ms it had answered");
+    }
+    heard_.erase(request.session);
 }
 
 void LaneWatch::on_grants(const Request& request, wire::Bytes body, std::string& told) {
     const auto places = wire::Places<wire::GrantRecord>::parse(body);
+    if (places->count != request.keys.size()) {
+        violated("put_start of " + std::to_string(request.keys.size()) + " keys is answered for " +
+                 std::to_string(places->count) + "\nkey: " + request.keys[0]);
+    }
     std::size_t place = 0;
     for (std::uint32_t i = 0; i < places->count; ++i) {
         const auto record = places->record(i);
@@ -206,6 +239,11 @@ void LaneWatch::on_grants(const Request& request, wire::Bytes body, std::string&
 
 void LaneWatch::on_statuses(const Request& request, wire::Bytes body, std::string& told) {
     const auto statuses = wire::parse_statuses(body);
+    const std::size_t asked = std::max(request.put_ids.size(), request.keys.size());
+    if (asked > 0 && statuses->size() != asked) {
+        violated(std::string(wire::verb_name(request.verb)) + " of " + std::to_string(asked) +
+                 " items is answered for " + std::to_string(statuses->size()));
+    }
     for (std::size_t i = 0; i < statuses->size(); ++i) {
         const Status status = (*statuses)[i];
         ++answers[{request.verb, status}];

@@ -21,8 +21,8 @@ namespace simulation {
 
 class LaneWatch {
   public:
-    LaneWatch(std::uint16_t lane_port, History& history, Journal& journal)
-        : lane_port_(lane_port), history_(history), journal_(journal) {}
+    LaneWatch(std::uint16_t lane_port, Ms client_ttl_ms, History& history, Journal& journal)
+        : lane_port_(lane_port), client_ttl_ms_(client_ttl_ms), history_(history), journal_(journal) {}
 
     // `repeat` is given each whole request of a client with the hello that its connection began with.
     using Repeat = std::function<void(const Socket& from, const mooncake::wire::Buffer& hello,
@@ -38,6 +38,8 @@ class LaneWatch {
   private:
     struct Request {
         mooncake::wire::Verb verb = mooncake::wire::Verb::kPing;
+        mooncake::wire::SessionId session = 0;  // of a client
+        Ms sent_ms = 0;
         std::vector<std::string> keys;
         std::vector<std::size_t> removes;  // one a key
         std::vector<mooncake::wire::PutId> put_ids;
@@ -57,14 +59,22 @@ class LaneWatch {
                  mooncake::wire::Bytes body);
     void answer(const Socket& from, Connection& connection, const mooncake::wire::FrameHeader& header,
                 mooncake::wire::Bytes body);
+    void check_session(const Host& master, const Request& request, const mooncake::wire::FrameHeader& header);
     void on_grants(const Request& request, mooncake::wire::Bytes body, std::string& told);
     void on_statuses(const Request& request, mooncake::wire::Bytes body, std::string& told);
 
     const std::uint16_t lane_port_;
+    const Ms client_ttl_ms_;
     History& history_;
     Journal& journal_;
     Repeat repeat_;
     std::map<std::uint64_t, Connection> connections_;
+    // When a heartbeat was sent that a master of this epoch has answered OK.
+    struct Heard {
+        std::uint64_t epoch = 0;
+        Ms sent_ms = 0;
+    };
+    std::map<mooncake::wire::SessionId, Heard> heard_;
     // Of a remove that was sent before: (session, sequence) to the numbers of its keys.
     std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::size_t>> removes_;
 };

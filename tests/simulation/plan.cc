@@ -41,6 +41,7 @@ void draw_faults(Random& random, Plan& plan) {
         plan.master_pauses = rate(random, 400);
     }
     if (has({Mix::kCuts, Mix::kMasters})) plan.partitions = rate(random, 900);
+    if (has({Mix::kMasters})) plan.takeovers = rate(random, 500);
 }
 
 }  // namespace
@@ -110,6 +111,8 @@ Plan draw_plan(Random& random) {
     plan.latency_max_ms = random.between(0, 3);
     plan.bytes_a_ms = reads_last ? random.between(100, 500) : random.between(1, 50) * 1'000;
     plan.mix = random.pick(kMixes);
+    plan.finds_lane = random.chance(5'000);
+    plan.master_addresses = plan.finds_lane && random.chance(7'000) ? 2 : 1;
     draw_faults(random, plan);
     return plan;
 }

@@ -31,7 +31,9 @@ struct Plan {
     Mix mix = Mix::kCalm;
     std::size_t nodes = 3;
     std::size_t clients = 3;
-    std::size_t callers = 3;  // threads of each client that call it
+    bool finds_lane = false;           // by asking the masters' gRPC doors; else it is told
+    std::size_t master_addresses = 1;  // of the clients' list
+    std::size_t callers = 3;           // threads of each client that call it
     std::vector<std::uint64_t> capacities;
     std::size_t segments_a_node = 1;
     std::size_t keys = 30;
@@ -59,6 +61,7 @@ struct Plan {
     std::uint64_t node_pauses = 0;
     std::uint64_t master_pauses = 0;
     std::uint64_t partitions = 0;
+    std::uint64_t takeovers = 0;
 
     // What a delay or a rest should end on, or beside.
     std::vector<Ms> deadlines() const;

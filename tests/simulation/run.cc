@@ -33,8 +33,8 @@ class Run {
           world_(seed),
           plan_(draw_plan(world_.random())),
           journal_(world_, keeps_lines),
-          history_([this] { return audit_->losses(); }),
-          watch_(kLanePort, history_, journal_),
+          history_([this] { return audit_->losses(); }, [this] { return cluster_.has_old_master(); }),
+          watch_(kLanePort, plan_.master.metadata.client_ttl_ms, history_, journal_),
           data_watch_(kDataPort, journal_),
           kernel_(world_, weather(), plan_.window_bytes, faults_,
                   [this](const Socket& from, std::span<const std::uint8_t> bytes) {
@@ -42,11 +42,15 @@ class Run {
                       data_watch_.sent(from, bytes);
                   }),
           cluster_(world_, kernel_, plan_),
-          workload_(world_, cluster_, plan_, history_, journal_, totals.calls, calls_max),
+          workload_(world_, cluster_, plan_, history_, journal_, totals.calls, calls_max,
+                    [this](const std::string& key) { return audit_->why(key); }),
           ghost_(world_.add_host("ghost")) {
         audit_ = std::make_unique<Audit>(cluster_);
-        cluster_.master_ends = [this] {
-            for (const auto& [name, value] : cluster_.master().stats()) totals_.master[name] += value;
+        cluster_.master_ends = [this](mooncake::master::Master& master) {
+            for (const auto& [name, value] : master.stats()) totals_.master[name] += value;
+        };
+        cluster_.reign_ends = [this] {
+            audit_->reign_ends();
             history_.master_died([this](wire::ReplicaId replica) { return cluster_.serves(replica); });
         };
         cluster_.client_started = [this](std::size_t client) { workload_.start_callers(client); };
@@ -69,6 +73,7 @@ class Run {
     void on_fiber(Host& host, const std::function<void()>& body, const char* what, Ms limit_ms);
     void misfortune();
     void misfortune_of_node(std::size_t index);
+    void misfortune_of_master();
     Ms a_while();
     void strike(Fault fault, const std::string& what);
     void pause(Fault fault, Host& host);
@@ -157,8 +162,9 @@ std::uint64_t Run::go() {
     run_until([&] { return workload_.calls_under_way() == 0; }, "the last calls", kSettleMs);
     run_until(
         [&] {
+            cluster_.kill_old_masters();
             const auto runs = [](const auto& process) { return process.is_running; };
-            return cluster_.has_master() &&
+            return cluster_.has_master() && !cluster_.is_taken_over() && !cluster_.has_old_master() &&
                    std::all_of(cluster_.nodes().begin(), cluster_.nodes().end(), runs) &&
                    std::all_of(cluster_.clients().begin(), cluster_.clients().end(), runs);
         },
@@ -166,6 +172,11 @@ std::uint64_t Run::go() {
     let_pass(kSettleMs);
     audit_->check_no_unfinished_put();
     audit_->check_charges_at_rest();
+    for (std::size_t i = 0; i < cluster_.clients().size(); ++i) {
+        on_fiber(
+            *cluster_.clients()[i].host, [this, i] { workload_.check_pool(i); }, "the pool to work",
+            kSettleMs);
+    }
     on_fiber(
         *cluster_.clients()[0].host, [this] { workload_.remove_everything(); }, "removing all", kSettleMs);
     let_pass(kEmptyMs);
@@ -208,12 +219,7 @@ void Run::misfortune() {
     } else if (random.chance(plan_.client_pauses)) {
         pause(Fault::kClientPause, client_host);
     }
-    if (random.chance(plan_.master_crashes) && cluster_.has_master()) {
-        strike(Fault::kMasterCrash, "the master crashes");
-        cluster_.crash_master(random.chance(5'000), a_while());
-    } else if (random.chance(plan_.master_pauses) && cluster_.has_master()) {
-        pause(Fault::kMasterPause, cluster_.master_host());
-    }
+    misfortune_of_master();
     if (random.chance(plan_.partitions)) cut();
     misfortune_of_node(random.below(plan_.nodes));
 }
@@ -251,6 +257,26 @@ void Run::cut() {
     if (!is_one_way) cuts_[{&to, &from}] = until_ms;
 }
 
+void Run::misfortune_of_master() {
+    Random& random = world_.random();
+    if (!cluster_.has_master() || cluster_.is_taken_over()) return;
+    const std::string& name = cluster_.master_host().name;
+    if (random.chance(plan_.master_crashes)) {
+        strike(Fault::kMasterCrash, name + " crashes");
+        if (cluster_.crash_master(random.chance(5'000), a_while(), random.chance(5'000))) {
+            strike(Fault::kMove, "the next master starts at another address");
+        }
+    } else if (random.chance(plan_.takeovers)) {
+        const Ms until_ms = world_.now_ms() + a_while();
+        if (cluster_.take_over(random.between(1, 800), until_ms, a_while())) {
+            strike(Fault::kTakeover,
+                   name + " stops until " + std::to_string(until_ms) + " ms, another takes over");
+        }
+    } else if (random.chance(plan_.master_pauses)) {
+        pause(Fault::kMasterPause, cluster_.master_host());
+    }
+}
+
 void Run::misfortune_of_node(std::size_t index) {
     Random& random = world_.random();
     NodeProcess& node = cluster_.nodes()[index];
@@ -276,6 +302,7 @@ void Run::heal() {
     faults_are_on_ = false;
     workload_.is_stopped = true;
     for (auto& [hosts, until_ms] : cuts_) until_ms = 0;
+    cluster_.kill_old_masters();
     for (Host& host : world_.hosts()) {
         world_.go_on(host);
         host.muted_until = std::min(host.muted_until, world_.now_ms());
@@ -329,7 +356,7 @@ void Run::add_totals() {
     totals_.tolerated_returns += history_.tolerated_returns();
     ++totals_.mixes[static_cast<std::size_t>(plan_.mix)];
     for (std::size_t i = 0; i < faults_.of.size(); ++i) totals_.faults.of[i] += faults_.of[i];
-    cluster_.master_ends();
+    cluster_.master_ends(cluster_.master());
     for (const auto& process : cluster_.nodes()) {
         const auto counts = process.node->status().counts;
         totals_.nodes["drains"] += process.drains;

@@ -28,15 +28,17 @@ enum class Fault : std::uint8_t {
     kClientPause,  // all threads of a process stop for a while; its sockets stay open
     kNodePause,
     kMasterPause,
+    kMove,             // the next master is at another address
+    kTakeover,         // another master starts while the last one is stopped, and wakes again
     kPartition,        // two hosts hear each other only later
     kOneWayPartition,  // one of them hears the other only later
     kRefused,          // a connection could not be made
     kCount
 };
 inline constexpr std::array<const char*, static_cast<std::size_t>(Fault::kCount)> kFaultNames{
-    "resets",       "delays",         "repeats",       "reorders",           "client_crashes",
-    "node_crashes", "master_crashes", "node_silences", "slow_nodes",         "client_pauses",
-    "node_pauses",  "master_pauses",  "partitions",    "one_way_partitions", "refused"};
+    "resets",         "delays",        "repeats",    "reorders",           "client_crashes", "node_crashes",
+    "master_crashes", "node_silences", "slow_nodes", "client_pauses",      "node_pauses",    "master_pauses",
+    "master_moves",   "takeovers",     "partitions", "one_way_partitions", "refused"};
 
 struct FaultCounts {
     std::array<std::uint64_t, static_cast<std::size_t>(Fault::kCount)> of{};

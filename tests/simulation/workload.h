@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -28,7 +29,8 @@ struct CallCounts {
 class Workload {
   public:
     Workload(World& world, Cluster& cluster, const Plan& plan, History& history, Journal& journal,
-             CallCounts& counts, std::uint64_t calls_max);
+             CallCounts& counts, std::uint64_t calls_max,
+             std::function<mooncake::wire::Absence(const std::string&)> why);
 
     // On a fiber of the client's host, each time that it has connected.
     void start_callers(std::size_t client);
@@ -37,6 +39,8 @@ class Workload {
     // Calls that are still under way after their deadline.
     void check_deadlines() const;
 
+    // When all is well again, from a fiber of the client: it stores, it reads, and no key is stuck.
+    void check_pool(std::size_t client);
     // From a fiber of the first client: everything goes, and is gone.
     void remove_everything();
     // Another kind of calls than its share of them ends.
@@ -69,10 +73,13 @@ class Workload {
     void touch(Call& call);
 
     Call begin(std::size_t client, const char* kind, std::size_t keys_max);
+    Call begin_with(std::size_t client, const char* kind, std::vector<std::string> keys,
+                    std::uint64_t timeout_ms);
     // True: its client lives, the answer counts.
     bool end(const Call& call, const std::vector<Status>& statuses, const std::string& why);
     void judge_hit(const Call& call, std::size_t i, mooncake::wire::PutId put_id, std::string_view bytes);
     void judge_miss(const Call& call, std::size_t i);
+    void judge_presence(const Call& call, std::size_t i);
     // Of what has outlived its deadline, by how long; a process that was stopped meanwhile sees it when it
     // goes on.
     Ms overdue_ms(const Host& host, Ms deadline_ms) const;
@@ -87,6 +94,7 @@ class Workload {
     Journal& journal_;
     CallCounts& counts_;
     const std::uint64_t calls_max_;
+    std::function<mooncake::wire::Absence(const std::string&)> why_;
     std::uint64_t calls_ = 0;
     std::uint64_t last_number_ = 0;
     const std::vector<Ms> deadlines_;
