@@ -167,6 +167,7 @@ class Daemon:
             await asyncio.sleep(LOOK_INTERVAL_S)
             stats = native.stats()
             try:
+                await admin.keep_session()
                 segments = await admin.segments() if watch.moved(stats) else None
             except StoreError as error:
                 log.debug("the segments are not told now: %s", error)

@@ -18,7 +18,6 @@ from mooncake_store.status import Status
 VERBS: dict[str, int] = _core.verb_numbers()
 ANSWER_TIMEOUT_S = 10.0
 """Longest wait for the state machine; parked calls end sooner, so this only ends a hang."""
-HOUSE_HEARTBEAT_S = 1.0
 
 
 class NativeMaster(Protocol):
@@ -62,7 +61,8 @@ class Door:
 class HouseSession:
     """A session of the daemon's own in one tenant, for HTTP's questions; opened when first needed.
 
-    Opened again by itself when the state machine no longer knows it.
+    Opened again by itself when the state machine no longer knows it. `keep` is to be called every second: a
+    session that expires is told to the operator as a client that was lost.
     """
 
     def __init__(self, door: Door, tenant: str) -> None:
@@ -81,6 +81,12 @@ class HouseSession:
             reply = _core.parse_open_session_reply(await self._door.ask("open_session", body))
             self._session = reply["session"]
             return self._session
+
+    async def keep(self) -> None:
+        """Heartbeat, if it was ever opened."""
+        async with self._opening:
+            if self._session and not await self._is_alive():
+                self._session = 0
 
     async def _is_alive(self) -> bool:
         try:

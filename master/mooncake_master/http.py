@@ -47,6 +47,10 @@ class AdminHttp:
         self._describe = describe
         self._session = HouseSession(door, DEFAULT_TENANT)
 
+    async def keep_session(self) -> None:
+        """To be called every second: `HouseSession.keep`."""
+        await self._session.keep()
+
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors_as_json], client_max_size=1 << 20)
         app.router.add_get("/metrics", self.metrics)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -206,3 +207,18 @@ def test_a_flag_that_promises_what_is_not_built_refuses_to_start() -> None:
         message = process.stderr.read()
         assert process.wait(HANG_S) == 2
     assert "enable_ha" in message
+
+
+def test_a_question_of_an_operator_is_not_told_as_a_lost_client() -> None:
+    """The daemon's own session for such questions expired, and that was counted and logged as a client's."""
+    with RunningMaster("--client_ttl=2", "--enable_metric_reporting=false") as daemon:
+        assert get(daemon, "/get_all_keys") == (200, "")
+        door = LaneDoor(daemon.lane_port)
+        door.open_session("default")  # younger than the daemon's own, and silent from here on
+        native = daemon._native
+        assert native is not None
+        deadline = time.monotonic() + HANG_S
+        while (stats := native.stats())["active_session_count"] == 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        door.close()
+        assert (stats["active_session_count"], stats["sessions_expired_total"]) == (1, 1)
