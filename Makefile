@@ -9,7 +9,7 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly mutants sim bench bench-peers sanitize fuzz check format proto wheels clean
+.PHONY: help build demo quick test nightly mutants sim soak bench bench-peers sanitize fuzz check format proto wheels clean
 
 help:
 	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
@@ -21,6 +21,7 @@ help:
 	@echo "make proto     generate mooncake_store/v1 from proto/"
 	@echo "make nightly   every test and seed, long property runs, sanitizers, fuzzing, planted bugs, wheels: hours"
 	@echo "make sim       a simulated cluster with faults: SEED=7, or FIRST=1 SEEDS=200; STEPS=400 calls a seed"
+	@echo "make soak      real processes killed and stopped at random, every byte read compared: ROUNDS=200, SEED=7"
 	@echo "make sanitize  the C++ tests under ASan with UBSan, and under TSan"
 	@echo "make mutants   plant bugs in a copy of the tree, one at a time, and show which test sees each (ONLY=name)"
 	@echo "make bench     this store beside its peers and the raw limits (ROUNDS=, ONLY=, PLACEMENT=, SCALE=, CONTENDERS=)"
@@ -62,6 +63,7 @@ nightly: build
 	$(BIN)/python -m pytest -q --hypothesis-profile=nightly
 	$(MAKE) sanitize
 	$(MAKE) fuzz FUZZ_SECONDS=300
+	$(MAKE) soak
 	$(MAKE) mutants
 
 # In build/mutants, with a build directory of its own; half an hour on two cores.
@@ -74,6 +76,9 @@ sim: build
 	$(BIN)/cmake -S . -B $(SIM_BUILD) -DMOONCAKE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) >/dev/null
 	$(BIN)/cmake --build $(SIM_BUILD) --target simulation
 	$(SIM_BUILD)native_tests/simulation --first $(or $(SEED),$(FIRST),1) --seeds $(or $(SEEDS),1) --steps $(or $(STEPS),400)
+
+soak: build
+	PYTHONPATH=tests $(BIN)/python -m soak $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
 sanitize: $(addprefix sanitize-,address thread)
 

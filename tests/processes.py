@@ -74,6 +74,10 @@ class Process:
         self.send(number)
         return self.wait()
 
+    def poll(self) -> int | None:
+        """The exit status if it has ended."""
+        return self._process.poll()
+
     def wait(self) -> int:
         status = self._process.wait(HANG_S)
         self._reader.join(HANG_S)
