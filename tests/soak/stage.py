@@ -145,7 +145,9 @@ class Stage:
         listening = threading.Event()
         failures: list[BaseException] = []
         locks = {fault.role: threading.Lock() for fault in plan}
-        is_alone = sorted(kinds).count("master") == 1 and "node" not in kinds
+        is_alone = kinds.count("master") == 1 and "node" not in kinds
+        # A stopped writer keeps its unfinished puts of shared keys, as it should.
+        is_calm = not {"master", "node"} & set(kinds) and all(fault.kind == KILL for fault in plan)
 
         def strike(fault: Fault) -> None:
             try:
@@ -155,7 +157,7 @@ class Stage:
                 else:
                     time.sleep(max(0.0, begin + fault.after_s - time.monotonic()))
                 with locks[fault.role]:
-                    self._strike(fault, listening, is_alone)
+                    self._strike(fault, listening, is_alone, is_calm)
             except BaseException as error:
                 failures.append(error)
 
@@ -167,7 +169,7 @@ class Stage:
         if failures:
             raise failures[0]
 
-    def _strike(self, fault: Fault, listening: threading.Event, is_alone: bool) -> None:
+    def _strike(self, fault: Fault, listening: threading.Event, is_alone: bool, is_calm: bool) -> None:
         role = self._roles[fault.role]
         self.findings.faults[f"{fault.kind} {role.kind}"] += 1
         stroke = Stroke(fault, role.kind, time.monotonic_ns())
@@ -180,7 +182,7 @@ class Stage:
         elif isinstance(role, Master):
             self._restart_master(role, fault, listening, is_alone)
         else:
-            self._restart(role, fault, is_clean=is_alone)
+            self._restart(role, fault, is_calm)
         stroke.healed_ns = time.monotonic_ns()
 
     def _restart_master(
@@ -224,17 +226,17 @@ class Stage:
         ]
         return [event.key for event in events if event.kind != ledger.READ or not event.value]
 
-    def _restart(self, role: Role, fault: Fault, is_clean: bool) -> None:
+    def _restart(self, role: Role, fault: Fault, is_calm: bool) -> None:
         gone_ns = role.kill()
         if isinstance(role, Worker):
             source, _ = role.source()
             self._died.append((source, gone_ns))
-            self._try_keys_left_open(role, gone_ns)
+            self._try_keys_left_open(role, gone_ns, is_calm)
         time.sleep(fault.rest_s)
         self._start(role)
 
-    def _try_keys_left_open(self, worker: Worker, gone_ns: int) -> None:
-        """Somebody else puts at once what a dead writer has left unfinished."""
+    def _try_keys_left_open(self, worker: Worker, gone_ns: int, is_calm: bool) -> None:
+        """Somebody else puts at once what a dead writer has left unfinished. is_calm: nothing else is amiss."""
         events = worker.source()[1].new_events()
         begun = {(event.key, event.value) for event in events if event.kind == ledger.PUT_BEGINS}
         ended = {(event.key, event.value) for event in events if event.kind == ledger.PUT_ENDS}
@@ -243,7 +245,7 @@ class Stage:
             self.findings.amid_calls["writers killed amid a put" if keys else "writers killed between"] += 1
         if not keys:
             return
-        if self._put_until_stored(keys):
+        if self._put_until_stored(keys) and is_calm:
             self.findings.put_after_dead_writer_s.append((time.monotonic_ns() - gone_ns) / 1e9)
 
     def _put_until_stored(self, keys: Sequence[str]) -> bool:
