@@ -236,7 +236,7 @@ class Stage:
         self._start(role)
 
     def _try_keys_left_open(self, worker: Worker, gone_ns: int, is_calm: bool) -> None:
-        """Somebody else puts at once what a dead writer has left unfinished. is_calm: nothing else is amiss."""
+        """Somebody else puts at once what a dead writer left unfinished. is_calm: nothing else is amiss."""
         events = worker.source()[1].new_events()
         begun = {(event.key, event.value) for event in events if event.kind == ledger.PUT_BEGINS}
         ended = {(event.key, event.value) for event in events if event.kind == ledger.PUT_ENDS}
