@@ -610,6 +610,17 @@ class Metadata:
 _Key: TypeAlias = str | bytes | int
 _Memory: TypeAlias = Buffer | tuple[int, int]
 
+class BufferHandle(Buffer):
+    """Memory of its own, not zeroed; a writable 1-D buffer of signed bytes. Freed with its last reference."""
+
+    def __init__(self, size: int) -> None: ...
+    def ptr(self) -> int: ...
+    def size(self) -> int: ...
+    @property
+    def is_viewed(self) -> bool:
+        """Whether something holds it by the buffer protocol."""
+    def __len__(self) -> int: ...
+
 class OpenValues:
     """Values that were found, not yet read. One thread at a time."""
 

@@ -1,0 +1,87 @@
+// _core.BufferHandle: memory of its own that a value is read into, without being zeroed first. Freed with its
+// last reference; whoever views it by the buffer protocol holds one.
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "bindings/bindings.h"
+
+namespace mooncake::bindings {
+
+using namespace nanobind::literals;
+namespace nb = nanobind;
+
+namespace {
+
+// Of a cache line, and of every dtype's item.
+constexpr std::size_t kAlignment = 64;
+
+class BufferHandle {
+  public:
+    explicit BufferHandle(std::size_t size) : size_(static_cast<Py_ssize_t>(size)) {
+        if (size > PTRDIFF_MAX - kAlignment) throw std::bad_alloc();
+        const auto rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
+        memory_.reset(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded));
+        if (!memory_) throw std::bad_alloc();
+    }
+
+    [[nodiscard]] std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(memory_.get()); }
+    [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(size_); }
+
+    void fill(Py_buffer& view, PyObject* owner, int flags) {
+        view.buf = memory_.get();
+        view.obj = owner;
+        Py_INCREF(owner);
+        view.len = size_;
+        view.itemsize = 1;
+        view.readonly = 0;
+        view.ndim = 1;
+        view.format = (flags & PyBUF_FORMAT) != 0 ? kFormat.data() : nullptr;
+        view.shape = (flags & PyBUF_ND) == PyBUF_ND ? &size_ : nullptr;
+        view.strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? &stride_ : nullptr;
+        view.suboffsets = nullptr;
+        view.internal = nullptr;
+        ++views_;
+    }
+    void release_view() { --views_; }
+    [[nodiscard]] bool is_viewed() const { return views_ > 0; }
+
+  private:
+    struct Free {
+        void operator()(void* memory) const { std::free(memory); }
+    };
+
+    // Signed bytes, as Mooncake's handles say. Not const because Py_buffer's field is not.
+    static inline std::array<char, 2> kFormat = {'b', '\0'};
+
+    std::unique_ptr<void, Free> memory_;
+    // The buffer protocol wants shape and strides at addresses that stay.
+    Py_ssize_t size_;
+    Py_ssize_t stride_ = 1;
+    std::size_t views_ = 0;  // with the GIL held
+};
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+    nb::inst_ptr<BufferHandle>(self)->fill(*view, self, flags);
+    return 0;
+}
+
+void release_buffer(PyObject* self, Py_buffer*) { nb::inst_ptr<BufferHandle>(self)->release_view(); }
+
+}  // namespace
+
+void bind_buffer_handle(nb::module_& module) {
+    std::array<PyType_Slot, 3> slots = {{{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                                         {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+                                         {0, nullptr}}};
+    nb::class_<BufferHandle>(module, "BufferHandle", nb::type_slots(slots.data()))
+        .def(nb::init<std::size_t>(), "size"_a)
+        .def("ptr", &BufferHandle::address)
+        .def("size", &BufferHandle::size)
+        .def_prop_ro("is_viewed", &BufferHandle::is_viewed)
+        .def("__len__", &BufferHandle::size);
+}
+
+}  // namespace mooncake::bindings
