@@ -1,0 +1,127 @@
+"""One store's membership of the pool: the native client, the memory lent, and how both come and go.
+
+Owns what `setup` starts and `close` ends, from whichever thread, finalizer or exit comes first. Must not know
+verbs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Final
+
+from mooncake_client.client_config import client_config
+from mooncake_client.connection import connect
+from mooncake_client.dropin.mooncake_config import MooncakeConfig
+from mooncake_client.node_config import NodeConfig
+from mooncake_store import _core
+from mooncake_store.endpoints import Endpoint
+from mooncake_store.errors import InvalidArgument, StoreError, Unavailable
+
+CONNECT_TIMEOUT_MS: Final = 5_000
+"""For finding the master at setup; Mooncake's clients find a busy one later than in one second too."""
+MOUNT_TIMEOUT_MS: Final = 10_000
+"""For a node's first mount; the memory need not be touched for it."""
+_POLL_MS: Final = 50  # between looks for Ctrl-C
+_LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+class Membership:
+    """A client with a session, and the nodes that lend this process's memory. `end` is idempotent."""
+
+    def __init__(self, config: MooncakeConfig) -> None:
+        """Raises InvalidArgument or Unavailable, naming the setting; then nothing is left behind."""
+        self.config = config
+        self.process = os.getpid()
+        endpoint = config.local_endpoint()
+        self._client_config = client_config(
+            [str(master) for master in config.masters()],
+            {
+                "tenant": config.tenant_id,
+                "name": config.local_hostname,
+                "connect_timeout_ms": CONNECT_TIMEOUT_MS,
+            },
+        )
+        self.client = connect(self._client_config)
+        self._lock = threading.Lock()
+        self._nodes: dict[str, _core.Node] = {}
+        self.hostname = config.local_hostname
+        try:
+            if config.global_segment_size:
+                name = config.local_hostname if endpoint.port else ""
+                [self.hostname] = self.lend(config.global_segment_size, name=name, port=endpoint.port)
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        return not self.client.is_closed and os.getpid() == self.process
+
+    def lend(self, size_bytes: int, *, name: str = "", port: int = 0) -> list[str]:
+        """Lend so much more memory, mounted when this returns; the names of the segments.
+
+        name: empty: the advertised host:port. Raises StoreError when it cannot be had or mounted.
+        """
+        host = self.config.local_endpoint().host
+        settings = NodeConfig()
+        node = _core.Node(
+            [(name, size_bytes)],
+            masters=[str(master) for master in self.config.masters()],
+            data_host=_listening_host(host),
+            data_port=port,
+            advertised_host=host,
+            host_id=settings.effective_host_id(),
+            name=self.config.local_hostname,
+            data_threads=settings.data_thread_count(),
+            memory_fault_threads=settings.memory_fault_thread_count(),
+            peer_bytes_max=settings.peer_bytes_in_flight_max,
+        )
+        try:
+            node.start()
+            self._wait_mounted(node)
+        except OSError as error:
+            raise InvalidArgument(f"local_hostname {Endpoint(host, port)}: cannot listen: {error}") from error
+        except RuntimeError as error:
+            raise StoreError(f"global_segment_size {size_bytes}: {error}") from error
+        names: list[str] = node.status()["segment_names"]
+        with self._lock:
+            self._nodes.update(dict.fromkeys(names, node))
+        return names
+
+    def _wait_mounted(self, node: _core.Node) -> None:
+        deadline = time.monotonic() + MOUNT_TIMEOUT_MS / 1000
+        try:
+            while not node.wait_mounted(_POLL_MS):
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"the memory was not mounted at {self._client_config.where()} "
+                        f"in {MOUNT_TIMEOUT_MS} ms: {node.status()['last_error']}"
+                    )
+        except BaseException:
+            node.stop()
+            raise
+
+    def take_back(self, segment: str, grace_ms: int) -> bool:
+        """Stop lending a segment; what others can take over in grace_ms stays. False: it is not lent here."""
+        with self._lock:
+            node = self._nodes.pop(segment, None)
+        if node is not None:
+            node.stop(grace_ms)
+        return node is not None
+
+    def end(self) -> None:
+        with self._lock:
+            nodes, self._nodes = set(self._nodes.values()), {}
+        if os.getpid() != self.process:
+            return
+        for node in nodes:
+            node.stop()
+        self.client.close()
+
+
+def _listening_host(host: str) -> str:
+    if host in _LOOPBACK or host.startswith("127."):
+        return "127.0.0.1" if host == "localhost" else host
+    return "::" if ":" in host else "0.0.0.0"

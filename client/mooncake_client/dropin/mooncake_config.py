@@ -1,0 +1,262 @@
+"""The settings of a drop-in store, from a call, a `mooncake.json` or the environment: one parser for all.
+
+Owns names in every spelling that clients use, defaults and checks. A wrong value raises InvalidArgument,
+which is a ValueError, naming the setting; so does an unknown name, with the nearest known one. Must not
+connect.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mooncake_store.endpoints import Endpoint, is_wildcard, parse_endpoint, parse_endpoints
+from mooncake_store.errors import InvalidArgument
+from mooncake_store.units import parse_size
+
+log = logging.getLogger("mooncake_store.dropin")
+
+DEFAULT_MASTER_PORT: Final = 50051
+CONFIG_FILE_BYTES_MAX: Final = 1 << 20
+
+KNOWN_PROTOCOLS: Final = frozenset(
+    [
+        "tcp",
+        "rdma",
+        "efa",
+        "nvmeof",
+        "nvlink",
+        "musa",
+        "nvlink_intra",
+        "hip",
+        "barex",
+        "cxl",
+        "ascend",
+        "ub",
+        "ubshmem",
+        "maca",
+        "sunrise_link",
+        "rpc_only",
+    ]
+)
+_TRUE: Final = frozenset(("true", "1", "yes", "on", "enable"))
+_FALSE: Final = frozenset(("false", "0", "no", "off", "disable", ""))
+
+_SPELLINGS: Final[Mapping[str, str]] = {
+    "device_name": "device_name",
+    "device_names": "device_name",
+    "rdma_devices": "device_name",
+    "master_server_address": "master_server_address",
+    "master_server_addr": "master_server_address",
+    "enable_offload": "enable_ssd_offload",
+}
+"""Names that mean a field of another name."""
+
+OF_CLIENTS: Final = frozenset(
+    (
+        # vLLM, its older releases included
+        "mode",
+        "prefill_url",
+        "decode_url",
+        "metadata_backend",
+        "preferred_segment",
+        "replica_num",
+        # LMCache hands on all that its own settings hold
+        "transfer_timeout",
+        "storage_root_dir",
+        "prefer_local_alloc",
+        "mooncake_prefer_local_alloc",
+        "save_chunk_meta",
+        # SGLang
+        "master_metrics_port",
+        "check_server",
+        "standalone_storage",
+        "client_server_address",
+        "enable_group_semantics",
+        "extra_backend_tag",
+        # Mooncake's dummy client; here a client needs no socket of another one
+        "ipc_socket_path",
+    )
+)
+"""Names that mean something to engines that use the store, and nothing to the store."""
+
+
+@dataclass
+class MooncakeConfig:
+    """Checked settings. Sizes are bytes; device_name, metadata_server and local_buffer_size have no meaning
+    here.
+
+    local_hostname: of this process, with or without a port; others dial it when memory is lent.
+    global_segment_size: memory lent to the pool; 0: this process only reads and writes.
+    protocol: what is not tcp is carried by tcp too, with a warning.
+    """
+
+    local_hostname: str
+    metadata_server: str
+    global_segment_size: int
+    local_buffer_size: int
+    protocol: str
+    device_name: str
+    master_server_address: str
+    enable_ssd_offload: bool = False
+    ssd_offload_path: str = ""
+    tenant_id: str = "default"
+    enable_client_http_server: bool = False
+    client_http_port: int = 9300
+
+    def __post_init__(self) -> None:
+        for name in ("local_hostname", "metadata_server", "master_server_address"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise InvalidArgument(f"{name} is {value!r}; it must be set")
+        for name in ("global_segment_size", "local_buffer_size"):
+            setattr(self, name, parse_size(_plain(getattr(self, name)), field=name))
+        if not isinstance(self.protocol, str) or not self.protocol.strip():
+            raise InvalidArgument(f"protocol is {self.protocol!r}; tcp is what this store speaks")
+        self.protocol = self.protocol.strip().lower()
+        if self.protocol not in KNOWN_PROTOCOLS:
+            log.warning("protocol %r is not one that is known; tcp carries the data", self.protocol)
+        self.enable_ssd_offload = parse_bool(self.enable_ssd_offload, field="enable_ssd_offload")
+        self.enable_client_http_server = parse_bool(
+            self.enable_client_http_server, field="enable_client_http_server"
+        )
+        self.tenant_id = self.tenant_id or "default"
+        port = str(self.client_http_port).strip()
+        if not (port.isascii() and port.isdigit() and int(port[:6]) <= 65535):
+            raise InvalidArgument(f"client_http_port {self.client_http_port!r} is not in 0..65535")
+        self.client_http_port = int(port)
+        self.local_endpoint()
+        self.masters()
+
+    def local_endpoint(self) -> Endpoint:
+        """Host and port of this process; port 0 where none was given."""
+        endpoint = parse_endpoint(self.local_hostname, field="local_hostname", default_port=0)
+        if is_wildcard(endpoint.host):
+            raise InvalidArgument(
+                f"local_hostname {self.local_hostname!r} means every interface; name one that others can dial"
+            )
+        return endpoint
+
+    def masters(self) -> tuple[Endpoint, ...]:
+        """The master, or several of which one is running."""
+        field = "master_server_address"
+        found = parse_endpoints(self.master_server_address, field=field, default_port=DEFAULT_MASTER_PORT)
+        for endpoint in found:
+            if is_wildcard(endpoint.host):
+                raise InvalidArgument(f"{field} {endpoint} means every interface and cannot be dialled")
+        return found
+
+    @staticmethod
+    def from_file(file_path: str) -> MooncakeConfig:
+        """From a JSON file. Required: local_hostname, metadata_server, master_server_address."""
+        with open(file_path, encoding="utf-8") as file:
+            text = file.read(CONFIG_FILE_BYTES_MAX + 1)
+        if len(text) > CONFIG_FILE_BYTES_MAX:
+            raise InvalidArgument(f"{file_path} is larger than {CONFIG_FILE_BYTES_MAX} bytes")
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise InvalidArgument(f"{file_path} is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise InvalidArgument(f"{file_path} holds a {type(values).__name__}, not an object of settings")
+        return from_mapping(values, FILE_DEFAULTS, where=file_path)
+
+    @staticmethod
+    def load_from_env() -> MooncakeConfig:
+        """From the file that MOONCAKE_CONFIG_PATH names, else from MOONCAKE_MASTER and its kin."""
+        path = os.environ.get("MOONCAKE_CONFIG_PATH")
+        if path:
+            return MooncakeConfig.from_file(path)
+        if not os.environ.get("MOONCAKE_MASTER"):
+            raise InvalidArgument(
+                "neither MOONCAKE_CONFIG_PATH (a file) nor MOONCAKE_MASTER (host:port) is in the environment"
+            )
+        given = {name: os.environ[key] for key, name in _VARIABLES.items() if key in os.environ}
+        return from_mapping(given, ENVIRONMENT_DEFAULTS, where="the environment")
+
+
+_VARIABLES: Final[Mapping[str, str]] = {
+    "MOONCAKE_MASTER": "master_server_address",
+    "MOONCAKE_LOCAL_HOSTNAME": "local_hostname",
+    "MOONCAKE_TE_META_DATA_SERVER": "metadata_server",
+    "MOONCAKE_GLOBAL_SEGMENT_SIZE": "global_segment_size",
+    "MOONCAKE_LOCAL_BUFFER_SIZE": "local_buffer_size",
+    "MOONCAKE_PROTOCOL": "protocol",
+    "MOONCAKE_DEVICE": "device_name",
+    "MOONCAKE_OFFLOAD_ENABLED": "enable_ssd_offload",
+    "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH": "ssd_offload_path",
+    "MOONCAKE_TENANT_ID": "tenant_id",
+    "MOONCAKE_ENABLE_CLIENT_HTTP_SERVER": "enable_client_http_server",
+    "MOONCAKE_CLIENT_HTTP_PORT": "client_http_port",
+}
+
+FILE_DEFAULTS: Final[Mapping[str, Any]] = {
+    "global_segment_size": 3355443200,
+    "local_buffer_size": 1073741824,
+    "protocol": "tcp",
+    "device_name": "",
+}
+ENVIRONMENT_DEFAULTS: Final[Mapping[str, Any]] = {
+    **FILE_DEFAULTS,
+    "local_hostname": "localhost",
+    "metadata_server": "P2PHANDSHAKE",
+}
+DICT_DEFAULTS: Final[Mapping[str, Any]] = {
+    "global_segment_size": 16 << 20,
+    "local_buffer_size": 16 << 20,
+    "protocol": "tcp",
+    "device_name": "",
+    "master_server_address": f"127.0.0.1:{DEFAULT_MASTER_PORT}",
+}
+
+
+def from_mapping(values: Mapping[str, Any], defaults: Mapping[str, Any], *, where: str) -> MooncakeConfig:
+    """The settings that `values` names in any spelling; twice the same is once."""
+    fields = MooncakeConfig.__dataclass_fields__
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        field = _SPELLINGS.get(name, name)
+        if field not in fields:
+            if name in OF_CLIENTS:
+                continue
+            raise InvalidArgument(f"{where}: unknown setting {name!r}{_nearest(name)}")
+        if field in given and given[field] != value:
+            raise InvalidArgument(f"{where}: {field} is given twice: {given[field]!r} and {value!r}")
+        given[field] = value
+    settings = {**defaults, **given}
+    missing = [
+        name
+        for name in ("local_hostname", "metadata_server", "master_server_address")
+        if name not in settings
+    ]
+    if missing:
+        raise InvalidArgument(f"{where}: {', '.join(missing)} not given")
+    return MooncakeConfig(**settings)
+
+
+def parse_bool(value: object, *, field: str) -> bool:
+    """true, 1, yes, on, enable or their opposites, in any case."""
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE and value is not None:
+        return False
+    raise InvalidArgument(f"{field}: {value!r} is not a bool; write true or false")
+
+
+def _plain(size: Any) -> Any:
+    """What counts as a whole number elsewhere (numpy's) counts here."""
+    return size if isinstance(size, (str, bool)) or not hasattr(size, "__index__") else size.__index__()
+
+
+def _nearest(name: str) -> str:
+    known = [*MooncakeConfig.__dataclass_fields__, *_SPELLINGS]
+    found = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,183 @@
+"""Where copies lie, tasks that copy or move them, and memory that is lent and taken back while a store runs.
+
+Owns the names by which segments are told apart at this door: `"<session>-<segment>"`. Copy and move tasks,
+and
+segments over memory of others, are not built: docs/dropin.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from mooncake_client.dropin.base import StoreBase, items_of, key_of, keys_of
+from mooncake_client.dropin.codes import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    NOT_SUPPORTED,
+    OBJECT_NOT_FOUND,
+    OK,
+    TASK_NOT_FOUND,
+)
+from mooncake_client.dropin.descriptors import (
+    Descriptor,
+    DiskDescriptor,
+    MemoryDescriptor,
+    ReplicaDescriptor,
+    ReplicaStatus,
+)
+from mooncake_client.story import Copy, Story, story
+from mooncake_store.errors import StoreError
+
+log = logging.getLogger("mooncake_store.dropin")
+
+_KEY: Final = 1  # proto/FRAMES.md, subjects of inspect
+_GRACE_S_MAX: Final = 3_600
+_NO_TASK: Final = (0, 0)
+
+
+class PoolVerbs(StoreBase):
+    # ---- copies
+
+    def get_replica_desc(self, key: str) -> list[ReplicaDescriptor]:
+        """The copies of the value; [] where there is none."""
+        return self.batch_get_replica_desc([key]).get(key, [])
+
+    def batch_get_replica_desc(self, keys: list[str]) -> dict[str, list[ReplicaDescriptor]]:
+        """By key; keys without a value are left out. One question to the master a key."""
+        found: dict[str, list[ReplicaDescriptor]] = {}
+        for key in items_of(keys, "keys"):
+            told = self._story(key_of(key))
+            if told is None or told.key is None or told.key.size_bytes is None:
+                continue
+            size = told.key.size_bytes
+            copies = [_descriptor(copy, size) for copy in told.copies if _is_live(copy)]
+            if copies and told.key.is_visible:
+                found[key] = copies
+        return found
+
+    def batch_replica_clear(self, keys: list[str], segment_name: str = "") -> list[str]:
+        """Remove values that nobody is reading; the keys of those removed.
+
+        segment_name: only those whose copies all lie on this segment.
+        """
+        names, client = keys_of(keys), self._client()
+        if segment_name:
+            names = [name for name in names if self._lies_on(name, segment_name)]
+        if client is None or not names:
+            return []
+        statuses = client.remove_many(names, force=False)
+        return [
+            name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+            for name, status in zip(names, statuses, strict=True)
+            if status == 0
+        ]
+
+    def _lies_on(self, key: str | bytes, segment_name: str) -> bool:
+        told = self._story(key)
+        copies = [] if told is None else [copy for copy in told.copies if _is_live(copy)]
+        return bool(copies) and all(copy.segment == segment_name for copy in copies)
+
+    def _story(self, key: str | bytes) -> Story | None:
+        client = self._client()
+        packed = key.encode("utf-8") if isinstance(key, str) else key
+        if client is None or not packed:
+            return None
+        status, body = client.inspect(_KEY, packed, limit=1)
+        return story(body) if status == 0 else None
+
+    # ---- tasks
+
+    def create_copy_task(self, key: str, targets: list[str]) -> tuple[tuple[int, int], int]:
+        """((0, 0), code): not built; -704 without a value, -600 with a segment that nobody lends."""
+        return _NO_TASK, self._task_code(key, items_of(targets, "targets"))
+
+    def create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
+        """((0, 0), code), as create_copy_task."""
+        return _NO_TASK, self._task_code(key, [source, target])
+
+    def query_task(self, task_id: tuple[int, int]) -> tuple[None, int]:
+        """(None, -1400): there are no tasks."""
+        del task_id
+        return None, TASK_NOT_FOUND
+
+    def _task_code(self, key: str, segments: list[str]) -> int:
+        client = self._client()
+        if client is None:
+            return INVALID_PARAMS
+        if not self.get_replica_desc(key):
+            return OBJECT_NOT_FOUND
+        _, found = client.segments()
+        names = {segment["name"] for segment in found}
+        return NOT_SUPPORTED if segments and names.issuperset(segments) else INVALID_PARAMS
+
+    # ---- memory lent
+
+    def allocate_and_mount_segment(
+        self, size: int, protocol: str = "tcp", location: str = ""
+    ) -> dict[str, Any]:
+        """Lend so much more of this process's memory. protocol, location: without meaning here."""
+        del protocol, location
+        membership = self._membership
+        if self._client() is None or membership is None or size <= 0:
+            return {"ret": INVALID_PARAMS, "segment_ids": [], "allocated_size": 0}
+        try:
+            names = membership.lend(size)
+        except (StoreError, ValueError) as error:
+            log.error("allocate_and_mount_segment of %d bytes: %s", size, error)
+            return {"ret": INTERNAL_ERROR, "segment_ids": [], "allocated_size": 0}
+        return {"ret": OK, "segment_ids": self._ids_of(names), "allocated_size": size}
+
+    def mount_segment(
+        self, path: str, size: int, offset: int = 0, protocol: str = "tcp", location: str = ""
+    ) -> dict[str, Any]:
+        """Not built: a node lends memory that it alone may write."""
+        log.error("mount_segment(%r, %d, %d): lending memory of others is not built", path, size, offset)
+        del protocol, location
+        return {"ret": INTERNAL_ERROR, "segment_ids": []}
+
+    def unmount_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int:
+        """Take memory back; for so long, at most, others may take over what lies there. -1: not lent here."""
+        names = self._names_of(items_of(segment_ids, "segment_ids"))
+        membership = self._membership
+        if membership is None or self._client() is None or not 0 <= grace_period_seconds <= _GRACE_S_MAX:
+            return INVALID_PARAMS
+        ended = [
+            name is not None and membership.take_back(name, grace_period_seconds * 1000) for name in names
+        ]
+        return OK if all(ended) else INTERNAL_ERROR
+
+    def unmount_and_free_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int:
+        """The same: memory that is not lent is freed."""
+        return self.unmount_segment(segment_ids, grace_period_seconds)
+
+    def unmount_local_disk_segment(self, grace_period_seconds: int = 0) -> int:
+        """0: no disk is lent."""
+        del grace_period_seconds
+        return OK if self._client() is not None else INVALID_PARAMS
+
+    def _ids_of(self, names: list[str]) -> list[str]:
+        by_name = {name: identity for identity, name in self._segments().items()}
+        return [by_name[name] for name in names if name in by_name]
+
+    def _names_of(self, segment_ids: list[str]) -> list[str | None]:
+        by_id = self._segments()
+        return [by_id.get(identity) for identity in segment_ids]
+
+    def _segments(self) -> dict[str, str]:
+        client = self._client()
+        if client is None:
+            return {}
+        _, found = client.segments()
+        return {f"{one['owner']}-{one['segment']}": one["name"] for one in found}
+
+
+def _is_live(copy: Copy) -> bool:
+    return copy.status == "live" and not copy.has_left
+
+
+def _descriptor(copy: Copy, size: int) -> ReplicaDescriptor:
+    if copy.tier == "ssd":
+        return ReplicaDescriptor(ReplicaStatus.COMPLETE, None, DiskDescriptor(copy.segment, size))
+    buffer = Descriptor(size, copy.replica_id, copy.segment)
+    return ReplicaDescriptor(ReplicaStatus.COMPLETE, MemoryDescriptor(buffer))

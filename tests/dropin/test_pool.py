@@ -1,0 +1,207 @@
+"""Where copies lie, memory lent while a store runs, buffer pools, host memory, and the coroutines."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dropin.conftest import MIB, JoinPool
+
+from mooncake_client.dropin import (
+    BufferPool,
+    MooncakeDistributedStore,
+    MooncakeHostMemAllocator,
+    ReplicaStatus,
+    ReplicateConfig,
+    TaskStatus,
+    TaskType,
+    bind_to_numa_node,
+    get_alloc_func_addr,
+    get_free_func_addr,
+)
+from mooncake_client.dropin.async_store import MooncakeDistributedStoreAsync
+
+Dropin = MooncakeDistributedStore
+
+
+def test_descriptors_tell_where_copies_lie(store: Dropin) -> None:
+    store.put("k", bytes(1000))
+    found = store.batch_get_replica_desc(["k", "missing"])
+    assert list(found) == ["k"]
+    [copy] = found["k"]
+    assert copy.status is ReplicaStatus.COMPLETE
+    assert (copy.is_memory_replica(), copy.is_disk_replica(), copy.is_local_disk_replica()) == (
+        True,
+        False,
+        False,
+    )
+    buffer = copy.get_memory_descriptor().buffer_descriptor
+    assert (buffer.size, buffer.transport_endpoint) == (1000, store.get_hostname())
+    assert buffer.buffer_address != 0
+    with pytest.raises(RuntimeError, match="Expected DiskDescriptor"):
+        copy.get_disk_descriptor()
+    assert store.get_replica_desc("missing") == []
+    assert [int(status) for status in ReplicaStatus] == list(range(6))
+    assert (int(TaskType.REPLICA_MOVE), int(TaskStatus.SUCCESS)) == (1, 3)
+
+
+def test_tasks_are_not_built(store: Dropin) -> None:
+    store.put("k", b"v")
+    here = store.get_hostname()
+    assert store.create_copy_task("k", ["unknown"]) == ((0, 0), -600)
+    assert store.create_copy_task("missing", [here]) == ((0, 0), -704)
+    assert store.create_copy_task("k", [here]) == ((0, 0), -1012)
+    assert store.create_move_task("k", here, "unknown") == ((0, 0), -600)
+    assert store.query_task((1, 2)) == (None, -1400)
+
+
+def test_replica_clear(store: Dropin, join: JoinPool) -> None:
+    store.put_batch(["a", "b"], [b"1", b"2"])
+    assert store.batch_replica_clear(["a", "missing"], "another") == []
+    assert store.batch_replica_clear(["a", "missing"], store.get_hostname()) == ["a"]
+    assert store.batch_replica_clear(["a", "b"]) == ["b"]
+    assert store.batch_is_exist(["a", "b"]) == [0, 0]
+
+
+def test_memory_is_lent_and_taken_back(join: JoinPool) -> None:
+    store = join()
+    assert store.put("k", b"v") == -200
+    mounted = store.allocate_and_mount_segment(16 * MIB)
+    assert (mounted["ret"], mounted["allocated_size"]) == (0, 16 * MIB)
+    [identity] = mounted["segment_ids"]
+    assert [part.isdigit() for part in identity.split("-")] == [True, True]
+    assert store.put("k", b"v") == 0
+    assert store.unmount_and_free_segment([identity]) == 0
+    assert store.unmount_and_free_segment([identity]) == -1
+    assert store.get("k") == b""
+    assert store.put("k", b"v") == -200
+    assert store.allocate_and_mount_segment(0)["ret"] != 0
+
+
+def test_grace_period_moves_what_others_have_room_for(store: Dropin, join: JoinPool) -> None:
+    other = join()
+    mounted = other.allocate_and_mount_segment(16 * MIB)
+    assert other._membership is not None
+    [copy_name] = other._membership._nodes
+    config = ReplicateConfig()
+    config.preferred_segment = copy_name
+    assert store.put("k", b"v", config) == 0
+    assert other.unmount_segment(mounted["segment_ids"], 30) == 0
+    assert store.get("k") == b"v"
+
+
+def test_memory_of_others_cannot_be_lent(store: Dropin, tmp_path: Path) -> None:
+    assert store.mount_segment(str(tmp_path / "none"), MIB) == {"ret": -1, "segment_ids": []}
+    assert store.unmount_local_disk_segment() == 0
+    assert store.alloc_from_mem_pool(10) == 0
+    assert store.get_offload_rpc_read_count() == 0
+
+
+# ---- buffer pools
+
+
+def test_pool_lends_and_takes_back(store: Dropin) -> None:
+    pool = BufferPool(store, max_bytes=1 << 20)
+    with pool.acquire(1000) as lease:
+        assert (lease.size, len(lease.buffer), lease.buffer.readonly) == (1000, 1000, False)
+        lease.buffer[:4] = b"abcd"
+        assert ctypes.string_at(lease.ptr, 4) == b"abcd"
+        assert store.register_buffer(lease.ptr, 10) == -600, "it is registered"
+        assert store.put_from("k", lease.ptr, 4) == 0
+        first = lease.ptr
+        with pytest.raises(RuntimeError, match="cannot close buffer pool with active leases"):
+            pool.close()
+    with pytest.raises(RuntimeError, match="buffer lease is closed"):
+        _ = lease.ptr
+    with pool.buffer(900) as again:
+        assert again.ptr == first
+    pool.close()
+    pool.close()
+    with pytest.raises(RuntimeError, match="buffer pool is closed"):
+        pool.acquire(1)
+    assert store.register_buffer(first, 10) == 0
+
+
+def test_pool_that_is_exhausted(store: Dropin) -> None:
+    pool = BufferPool(store, max_bytes=128 << 10)
+    leases = [pool.acquire(60_000) for _ in range(2)]
+    with pytest.raises(RuntimeError, match="buffer pool is exhausted"):
+        pool.acquire(1, block=False)
+    with pytest.raises(RuntimeError, match="timed out waiting for buffer"):
+        pool.acquire(1, timeout=0.01)
+    with pytest.raises(RuntimeError, match="timeout must be non-negative"):
+        pool.acquire(1, timeout=-1)
+    with pytest.raises(RuntimeError, match="requested buffer size exceeds pool capacity"):
+        pool.acquire(1 << 20)
+    waited: list[int] = []
+    thread = threading.Thread(target=lambda: waited.append(pool.acquire(1).size))
+    thread.start()
+    leases[0].release()
+    thread.join()
+    assert waited == [1]
+
+
+def test_pool_makes_room_for_other_sizes(store: Dropin) -> None:
+    pool = BufferPool(store, max_bytes=256 << 10)
+    for _ in range(2):
+        small = [pool.acquire(64 << 10) for _ in range(4)]
+        for lease in small:
+            lease.release()
+        pool.acquire(200 << 10).release()
+    pool.close()
+
+
+def test_lease_that_is_viewed_is_not_given_back(store: Dropin) -> None:
+    pool = BufferPool(store, max_bytes=1 << 20)
+    lease = pool.acquire(100)
+    array = np.frombuffer(lease.buffer, dtype=np.uint8)
+    with pytest.raises(BufferError):
+        lease.release()
+    del array
+    lease.release()
+    pool.close()
+
+
+def test_pool_needs_a_store_that_has_joined() -> None:
+    with pytest.raises(RuntimeError, match="MooncakeDistributedStore is not initialized"):
+        BufferPool(MooncakeDistributedStore())
+
+
+# ---- host memory, coroutines
+
+
+def test_host_memory() -> None:
+    allocator = MooncakeHostMemAllocator()
+    address = allocator.alloc(10_000)
+    assert address % 4096 == 0
+    ctypes.memset(address, 7, 10_000)
+    assert ctypes.string_at(address, 3) == b"\7\7\7"
+    assert allocator.free(address) == 0
+    assert allocator.free(address) == -600
+    assert allocator.alloc(0) == 0
+    assert get_alloc_func_addr() != 0
+    assert get_free_func_addr() != 0
+
+
+def test_binding_to_a_numa_node_that_is_not_there_changes_nothing() -> None:
+    before = os.sched_getaffinity(0)
+    bind_to_numa_node(9_999)
+    assert os.sched_getaffinity(0) == before
+
+
+async def test_every_method_is_a_coroutine_too(master_address: str) -> None:
+    store = MooncakeDistributedStoreAsync()
+    assert await store.async_setup("localhost", "x", 16 * MIB, 0, "tcp", "", master_address) == 0
+    assert await store.async_put("k", b"v") == 0
+    assert await store.async_get("k") == b"v"
+    assert store.get("k") == b"v"
+    assert await store.async_remove_all(force=True) == 1
+    assert await store.async_close() == 0
+    with pytest.raises(AttributeError):
+        store.async_no_such_method  # noqa: B018
+    with pytest.raises(AttributeError):
+        store.no_such_method  # noqa: B018
