@@ -83,7 +83,8 @@ class MasterConfig:
     client_ttl_ms: int = setting(
         Kind.DURATION,
         10_000,
-        "A session or node without a heartbeat for this long is expelled.",
+        "A session or node without a heartbeat for this long is expelled; heartbeats come each second, or four "
+        "times in this, whichever is more often.",
         flag="client_ttl",
         unit="s",
         minimum=1_000,

@@ -163,8 +163,10 @@ class Daemon:
 
     async def _log_changes(self, native: _core.Master, admin: AdminHttp) -> None:
         watch = PoolWatch()
+        # Its session is kept as clients keep theirs.
+        interval_s = min(LOOK_INTERVAL_S, self.config.client_ttl_ms / 4_000)
         while True:
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(interval_s)
             stats = native.stats()
             try:
                 await admin.keep_session()

@@ -61,8 +61,8 @@ class Door:
 class HouseSession:
     """A session of the daemon's own in one tenant, for HTTP's questions; opened when first needed.
 
-    Opened again by itself when the state machine no longer knows it. `keep` is to be called every second: a
-    session that expires is told to the operator as a client that was lost.
+    Opened again by itself when the state machine no longer knows it. `keep` is to be called as
+    often as clients heartbeat: a session that expires is told to the operator as a client that was lost.
     """
 
     def __init__(self, door: Door, tenant: str) -> None:

@@ -48,7 +48,7 @@ class AdminHttp:
         self._session = HouseSession(door, DEFAULT_TENANT)
 
     async def keep_session(self) -> None:
-        """To be called every second: `HouseSession.keep`."""
+        """`HouseSession.keep`."""
         await self._session.keep()
 
     def application(self) -> web.Application:

@@ -10,7 +10,7 @@ enum class AllocationStrategy : std::uint8_t { kRandom, kFreeRatioFirst, kLocalF
 struct Options {
     std::uint64_t client_ttl_ms = 10'000;    // a session without a heartbeat this long is expired
     std::uint64_t session_grace_ms = 1'000;  // a session without a connection this long loses unfinished puts
-    std::uint32_t heartbeat_interval_ms = 1'000;  // told to clients
+    std::uint32_t heartbeat_interval_ms = 1'000;  // told to clients, or a quarter of client_ttl_ms
     std::uint64_t lease_ttl_ms = 10'000;          // default_kv_lease_ttl
     std::uint64_t exists_hold_ms = 2'000;
     std::uint64_t put_start_discard_ms = 30'000;   // an unfinished put may be replaced after this long

@@ -6,6 +6,17 @@
 
 namespace mooncake::metadata {
 
+namespace {
+
+// One that comes late must not be the last: a time to live that is near the interval would end live sessions.
+std::uint32_t heartbeat_interval_ms(const Options& options) {
+    constexpr std::uint64_t kHeartbeatsATtl = 4;
+    const std::uint64_t most = std::max<std::uint64_t>(options.client_ttl_ms / kHeartbeatsATtl, 1);
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(options.heartbeat_interval_ms, most));
+}
+
+}  // namespace
+
 bool Machine::open_session(State& command) {
     const auto& request = std::get<wire::OpenSession>(command.message);
     Session* session = sessions_.find_process(request.process, request.tenant);
@@ -26,7 +37,7 @@ bool Machine::open_session(State& command) {
                                        epoch_,
                                        master_,
                                        static_cast<std::uint32_t>(options_.client_ttl_ms),
-                                       options_.heartbeat_interval_ms,
+                                       heartbeat_interval_ms(options_),
                                        static_cast<std::uint32_t>(options_.lease_ttl_ms),
                                        static_cast<std::uint32_t>(options_.exists_hold_ms)};
     wire::Writer writer(command.body);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from metadata.conftest import Make
 from metadata.harness import (
     ILLEGAL_CLIENT,
@@ -15,6 +16,8 @@ from metadata.harness import (
     Harness,
     uuid,
 )
+
+from mooncake_store import _core
 
 TTL = 1_000
 
@@ -43,6 +46,16 @@ def test_heartbeat_moves_the_expiry(make: Make) -> None:
         assert pool.heartbeat(node) == OK
     pool.advance(TTL)
     assert pool.heartbeat(node) == SESSION_UNKNOWN
+
+
+@pytest.mark.parametrize(("ttl", "interval"), [(10_000, 1_000), (4_000, 1_000), (1_000, 250), (1, 1)])
+def test_heartbeats_are_asked_for_often_enough_for_the_time_to_live(
+    make: Make, ttl: int, interval: int
+) -> None:
+    """With a client_ttl of a second and a heartbeat each second, live sessions came and went."""
+    pool = make(client_ttl_ms=ttl)
+    _, reply = pool.ask("open_session", _core.encode_open_session(uuid(1), "test", "host", ""))
+    assert _core.parse_open_session_reply(reply)["heartbeat_interval_ms"] == interval
 
 
 def test_same_process_finds_its_session_again(pool: Harness) -> None:
