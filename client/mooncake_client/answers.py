@@ -45,6 +45,7 @@ _TEXTS: Final[Mapping[Status, str]] = {
     Status.NO_RANGE: "its nodes have no free range of that size",
     Status.VALUE_TOO_LARGE: "no segment could hold it even if it were empty",
     Status.CHECKSUM_MISMATCH: "the bytes that came are not those that were put",
+    Status.BUSY: "too much is under way at its node, or on this store's connections to it",
     Status.UNREACHABLE: "nobody answers",
     Status.CLOSED: "the store is closed",
     Status.DEADLINE: "no answer within the deadline",

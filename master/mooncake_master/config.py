@@ -83,7 +83,7 @@ class MasterConfig:
     client_ttl_ms: int = setting(
         Kind.DURATION,
         10_000,
-        "A session or node without a heartbeat for this long is expelled; heartbeats come each second, or four "
+        "A session or node without a heartbeat for this long is expelled; they come each second, or four "
         "times in this, whichever is more often.",
         flag="client_ttl",
         unit="s",

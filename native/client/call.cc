@@ -25,9 +25,10 @@ bool is_empty(const Actions& actions) {
 
 // A node, that is; the master's lane has a deadline of its own.
 bool is_stalled(const Transfer& transfer, std::uint64_t now_ms) {
-    const bool is_running =
+    const bool is_on_its_way =
         transfer.state == Transfer::State::kSending || transfer.state == Transfer::State::kReceiving;
-    return is_running && transfer.kind != Transfer::Kind::kLane && now_ms >= transfer.progress_ms + kStallMs;
+    return is_on_its_way && transfer.kind != Transfer::Kind::kLane &&
+           now_ms >= transfer.progress_ms + kStallMs;
 }
 
 Failure failure_of(IoResult result) {
@@ -53,7 +54,7 @@ void Call::run(const std::function<void(std::uint64_t, Actions&)>& begin) {
         look_up(now, actions);
         start_queued(now, actions);
     }
-    report_stalled(now);
+    report_silent(now);
     transfers_.clear();
 }
 
@@ -107,33 +108,51 @@ bool Call::try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions)
     std::unique_ptr<net::ClientSocket> socket;
     const auto taken = transfer.pool().take(fresh, transfer.bytes(), socket);
     if (taken == ConnectionPool::Taken::kFull) return false;
-    if (!socket) {
+    if (socket) {
+        transfer.begin(std::move(socket), frame_of(transfer));
+    } else {
         std::string why;
-        auto failure = Failure::kDial;
-        const net::Patience patience(std::min(transfer.deadline_ms, operation_.deadline_ms()),
-                                     [this] { return is_given_up(); });
-        socket = is_lane ? driver_.dial_lane(patience, why)
-                         : driver_.dial_peer(transfer.peer, patience, why, failure);
-        if (!socket) {
-            transfer.begin(nullptr, frame_of(transfer));
-            if (is_given_up()) {  // which says nothing about the peer
-                operation_.give_up(wire::Status::kClosed);
-                return true;
-            }
-            fail(transfer, failure, why, monotonic_ms(), actions);
+        const auto deadline_ms = std::min(transfer.deadline_ms, operation_.deadline_ms());
+        auto dial =
+            is_lane ? driver_.dial_lane(deadline_ms) : driver_.dial_peer(transfer.peer, deadline_ms, why);
+        const bool has_address = dial != nullptr;
+        transfer.begin_dial(std::move(dial));
+        if (!has_address) {
+            fail(transfer, Failure::kRefused, why, now_ms, actions);
             return true;
         }
-        if (!is_lane) {
-            // Only a connection made for this transfer proves anything when it breaks.
-            if (transfer.kind == Transfer::Kind::kRead)
-                operation_.read(transfer.ticket).fresh_connection = true;
-            if (transfer.kind == Transfer::Kind::kWrite)
-                operation_.write(transfer.ticket).fresh_connection = true;
-        }
+        set_fresh(transfer);
     }
-    transfer.begin(std::move(socket), frame_of(transfer));
     advance(transfer, now_ms, actions);
     return true;
+}
+
+void Call::set_fresh(const Transfer& transfer) {
+    if (transfer.kind == Transfer::Kind::kRead) operation_.read(transfer.ticket).fresh_connection = true;
+    if (transfer.kind == Transfer::Kind::kWrite) operation_.write(transfer.ticket).fresh_connection = true;
+}
+
+void Call::advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
+    if (transfer.state == Transfer::State::kDialling) {
+        advance_dial(transfer, now_ms, actions);
+        if (transfer.state != Transfer::State::kSending) return;
+    }
+    settle(transfer, transfer.advance(), now_ms, actions);
+}
+
+void Call::advance_dial(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
+    const auto result = transfer.advance_dial();
+    if (result == IoResult::kWouldBlock) return;
+    if (result == IoResult::kDone) {
+        transfer.begin(transfer.connection(), frame_of(transfer));
+        return;
+    }
+    const auto now = std::max(now_ms, monotonic_ms());
+    const bool is_late = transfer.dial_status() == wire::Status::kDeadline;
+    if (is_late && now >= operation_.deadline_ms()) return;  // on_time ends the call
+    // One that had not all its time proves less.
+    const auto late = now >= transfer.deadline_ms ? Failure::kDeadline : Failure::kDial;
+    fail(transfer, is_late ? late : Failure::kRefused, transfer.why(), now, actions);
 }
 
 void Call::settle(Transfer& transfer, IoResult result, std::uint64_t now_ms, Actions& actions) {
@@ -156,7 +175,7 @@ void Call::complete(Transfer& transfer, std::uint64_t now_ms, Actions& actions) 
             // kept, the connection would get the same answer over and over.
             if (actions.open_session) {
                 is_sound = false;
-                driver_.lane_pool().close_idle();
+                driver_.lane_pool()->close_idle();
             }
             break;
         case Transfer::Kind::kRead:
@@ -182,7 +201,7 @@ void Call::fail(Transfer& transfer, Failure failure, const std::string& why, std
     switch (transfer.kind) {
         case Transfer::Kind::kLane:
             transfer.close();
-            driver_.lane_pool().close_idle();
+            driver_.lane_pool()->close_idle();
             driver_.poke_keeper();
             operation_.on_lane_failed(failure, reason, now_ms, actions);
             break;
@@ -205,7 +224,7 @@ void Call::wait(std::uint64_t now_ms, Actions& actions) {
     ConnectionPool* full = nullptr;
     auto until = operation_.wake_ms();
     for (const auto& transfer : transfers_) {
-        until = std::min(until, transfer->deadline_ms);
+        until = std::min(until, transfer->due_ms());
         if (transfer->state == Transfer::State::kQueued) {
             full = &transfer->pool();
         } else if (transfer->state != Transfer::State::kOver) {
@@ -251,7 +270,11 @@ void Call::look_up(std::uint64_t now_ms, Actions& actions) {
         if (transfer.state == Transfer::State::kOver) continue;
         if (now_ms >= operation_.deadline_ms()) break;
         if (now_ms >= transfer.deadline_ms) {
-            fail(transfer, Failure::kDeadline, "no answer in time", now_ms, actions);
+            const bool is_queued = transfer.state == Transfer::State::kQueued;
+            fail(transfer, is_queued ? Failure::kNotSent : Failure::kDeadline,
+                 is_queued ? "no connection was free in time" : "no answer in time", now_ms, actions);
+        } else if (transfer.state == Transfer::State::kDialling && now_ms >= transfer.due_ms()) {
+            advance(transfer, now_ms, actions);
         } else if (is_stalled(transfer, now_ms)) {
             fail(transfer, Failure::kStalled, "a node moves no bytes", now_ms, actions);
         }
@@ -273,10 +296,14 @@ bool Call::is_given_up() {
 }
 
 // The deadline came while a peer had been silent for long: others need not find that out again.
-void Call::report_stalled(std::uint64_t now_ms) {
+void Call::report_silent(std::uint64_t now_ms) {
     for (const auto& transfer : transfers_) {
+        if (transfer->kind == Transfer::Kind::kLane || !transfer->is_running()) continue;
+        const auto silent_ms = now_ms - std::min(now_ms, transfer->progress_ms);
         if (is_stalled(*transfer, now_ms)) {
             driver_.cluster().peer_failed(transfer->peer, Failure::kStalled, now_ms);
+        } else if (silent_ms >= kSilentMs && now_ms >= operation_.deadline_ms()) {
+            driver_.cluster().peer_failed(transfer->peer, Failure::kDeadline, now_ms);
         }
     }
 }

@@ -41,9 +41,10 @@ class Call {
     void start_queued(std::uint64_t now_ms, Actions& actions);
     // false: no connection to be had now.
     bool try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
-    void advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
-        settle(transfer, transfer.advance(), now_ms, actions);
-    }
+    void advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
+    void advance_dial(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
+    // Only a connection made for this transfer proves anything when it breaks.
+    void set_fresh(const Transfer& transfer);
     void settle(Transfer& transfer, net::IoResult result, std::uint64_t now_ms, Actions& actions);
     void complete(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
     void fail(Transfer& transfer, Failure failure, const std::string& why, std::uint64_t now_ms,
@@ -52,7 +53,7 @@ class Call {
     void poll(std::uint64_t wait_ms, Actions& actions);
     void look_up(std::uint64_t now_ms, Actions& actions);
     bool is_given_up();
-    void report_stalled(std::uint64_t now_ms);
+    void report_silent(std::uint64_t now_ms);
     wire::Buffer& frame_of(const Transfer& transfer);
 
     Driver& driver_;

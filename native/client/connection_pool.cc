@@ -2,23 +2,26 @@
 
 #include <chrono>
 
+#include "net/event_loop.h"
+
 namespace mooncake::client {
 
 ConnectionPool::Taken ConnectionPool::take(bool fresh, std::uint64_t bytes,
                                            std::unique_ptr<net::ClientSocket>& socket) {
-    std::vector<std::unique_ptr<net::ClientSocket>> closing;  // destroyed after the lock
+    std::vector<Idle> closing;  // destroyed after the lock
     const std::lock_guard lock(mutex_);
     if (bytes_in_flight_ > 0 && bytes > 0 && bytes_in_flight_ + bytes > bytes_max_) return Taken::kFull;
     if (fresh) closing.swap(idle_);
     while (!idle_.empty()) {
-        socket = std::move(idle_.back());
+        Idle last = std::move(idle_.back());
         idle_.pop_back();
-        if (socket->is_idle_healthy()) {
+        if (last.socket->is_idle_healthy()) {
             ++in_use_;
             bytes_in_flight_ += bytes;
+            socket = std::move(last.socket);
             return Taken::kConnection;
         }
-        closing.push_back(std::move(socket));
+        closing.push_back(std::move(last));
     }
     if (in_use_ >= connections_max_) return Taken::kFull;
     ++in_use_;
@@ -29,7 +32,7 @@ ConnectionPool::Taken ConnectionPool::take(bool fresh, std::uint64_t bytes,
 void ConnectionPool::give_back(std::unique_ptr<net::ClientSocket> socket, std::uint64_t bytes) {
     {
         const std::lock_guard lock(mutex_);
-        idle_.push_back(std::move(socket));
+        idle_.push_back({std::move(socket), net::monotonic_ms()});
         --in_use_;
         bytes_in_flight_ -= bytes;
     }
@@ -46,9 +49,21 @@ void ConnectionPool::drop(std::uint64_t bytes) {
 }
 
 void ConnectionPool::close_idle() {
-    std::vector<std::unique_ptr<net::ClientSocket>> closing;
+    std::vector<Idle> closing;
     const std::lock_guard lock(mutex_);
     closing.swap(idle_);
+}
+
+void ConnectionPool::close_old(std::uint64_t now_ms) {
+    std::vector<Idle> closing;
+    const std::lock_guard lock(mutex_);
+    const auto is_old = [now_ms](Idle& idle) {
+        return now_ms >= idle.since_ms + kIdleMaxMs || !idle.socket->is_idle_healthy();
+    };
+    for (auto& idle : idle_) {
+        if (is_old(idle)) closing.push_back(std::move(idle));
+    }
+    std::erase_if(idle_, [](const Idle& idle) { return idle.socket == nullptr; });
 }
 
 void ConnectionPool::wait(std::uint64_t wait_ms) {

@@ -15,6 +15,8 @@
 
 namespace mooncake::client {
 
+inline constexpr std::uint64_t kIdleMaxMs = 60'000;  // a connection that is not used is closed after this
+
 class ConnectionPool {
   public:
     ConnectionPool(std::size_t connections_max, std::uint64_t bytes_max)
@@ -31,6 +33,8 @@ class ConnectionPool {
     void give_back(std::unique_ptr<net::ClientSocket> socket, std::uint64_t bytes);
     void drop(std::uint64_t bytes);  // its connection is closed, or never came to be
     void close_idle();
+    // Those whose peer closed them, and those that nobody used for kIdleMaxMs.
+    void close_old(std::uint64_t now_ms);
 
     // Until something was given back or dropped, at most wait_ms.
     void wait(std::uint64_t wait_ms);
@@ -40,7 +44,11 @@ class ConnectionPool {
     const std::uint64_t bytes_max_;
     std::mutex mutex_;  // innermost: nothing else is locked under it
     std::condition_variable returned_;
-    std::vector<std::unique_ptr<net::ClientSocket>> idle_;
+    struct Idle {
+        std::unique_ptr<net::ClientSocket> socket;
+        std::uint64_t since_ms = 0;
+    };
+    std::vector<Idle> idle_;  // the last one used at the end
     std::size_t in_use_ = 0;
     std::uint64_t bytes_in_flight_ = 0;
 };

@@ -29,7 +29,7 @@ Driver::Driver(const Options& options, const wire::Uuid& process, std::uint64_t 
     : options_(options),
       process_(process),
       cluster_(options.tenant, options.host_id, seed),
-      lane_pool_(kLaneConnectionsMax, ~std::uint64_t{0}),
+      lane_pool_(std::make_shared<ConnectionPool>(kLaneConnectionsMax, ~std::uint64_t{0})),
       forks_(fork_count()) {}
 
 bool Driver::is_forked() const { return fork_count() != forks_; }
@@ -40,7 +40,7 @@ void Driver::set_lane(const net::Endpoint& lane) {
         if (lane.host == lane_.host && lane.port == lane_.port) return;
         lane_ = lane;
     }
-    lane_pool_.close_idle();
+    lane_pool_->close_idle();
 }
 
 net::Endpoint Driver::lane() {
@@ -48,54 +48,71 @@ net::Endpoint Driver::lane() {
     return lane_;
 }
 
-ConnectionPool& Driver::peer_pool(PeerId peer) {
+std::shared_ptr<ConnectionPool> Driver::peer_pool(PeerId peer) {
     const std::lock_guard lock(mutex_);
-    if (peer >= peer_pools_.size()) peer_pools_.resize(peer + std::size_t{1});
     auto& pool = peer_pools_[peer];
     if (!pool) {
-        pool = std::make_unique<ConnectionPool>(options_.connections_a_peer_max,
+        pool = std::make_shared<ConnectionPool>(options_.connections_a_peer_max,
                                                 options_.bytes_in_flight_a_peer_max);
     }
-    return *pool;
+    return pool;
 }
 
 void Driver::close_idle() {
-    lane_pool_.close_idle();
+    lane_pool_->close_idle();
     const std::lock_guard lock(mutex_);
-    for (const auto& pool : peer_pools_) {
-        if (pool) pool->close_idle();
-    }
+    for (const auto& [peer, pool] : peer_pools_) pool->close_idle();
 }
 
-std::unique_ptr<net::ClientSocket> Driver::dial(const net::Endpoint& endpoint, wire::Role role,
-                                                net::Patience patience, std::string& why,
-                                                wire::Status& status) {
+void Driver::close_old(std::uint64_t now_ms) {
+    lane_pool_->close_old(now_ms);
+    std::vector<std::pair<PeerId, std::shared_ptr<ConnectionPool>>> pools;
+    {
+        const std::lock_guard lock(mutex_);
+        pools.assign(peer_pools_.begin(), peer_pools_.end());
+    }
+    std::vector<PeerId> forgotten;
+    cluster_.locked([&](const auto& state) {
+        for (const auto& [peer, pool] : pools) {
+            if (!state.knows(peer)) forgotten.push_back(peer);
+        }
+    });
+    for (const auto& [peer, pool] : pools) pool->close_old(now_ms);
+    const std::lock_guard lock(mutex_);
+    for (const auto peer : forgotten) peer_pools_.erase(peer);
+}
+
+wire::Hello Driver::hello(wire::Role role) const {
     wire::Hello hello;
     hello.role = role;
     hello.process = process_;
     hello.software = "mooncake-store";
     hello.tenant = options_.tenant;
-    patience.deadline_ms = std::min(patience.deadline_ms, net::monotonic_ms() + options_.connect_timeout_ms);
-    return net::ClientSocket::connect(endpoint, hello, patience, why, status);
+    return hello;
 }
 
-std::unique_ptr<net::ClientSocket> Driver::dial_lane(const net::Patience& patience, std::string& why) {
-    auto status = wire::Status::kOk;
-    return dial(lane(), wire::Role::kClient, patience, why, status);
+std::uint64_t Driver::dial_deadline(std::uint64_t deadline_ms) const {
+    return std::min(deadline_ms, net::monotonic_ms() + options_.connect_timeout_ms);
 }
 
-std::unique_ptr<net::ClientSocket> Driver::dial_peer(PeerId peer, const net::Patience& patience,
-                                                     std::string& why, Failure& failure) {
+std::unique_ptr<net::ClientDial> Driver::dial_lane(std::uint64_t deadline_ms) {
+    return std::make_unique<net::ClientDial>(lane(), hello(wire::Role::kClient), dial_deadline(deadline_ms));
+}
+
+std::unique_ptr<net::ClientDial> Driver::dial_peer(PeerId peer, std::uint64_t deadline_ms, std::string& why) {
     const auto text = cluster_.locked([peer](const auto& state) { return state.peer_endpoint(peer); });
     const auto endpoint = net::parse_endpoint(text);
     if (!endpoint) {
-        why = "a node advertises '" + text + "', which is no address";
+        why = text.empty() ? "the node has left" : "a node advertises '" + text + "', which is no address";
         return nullptr;
     }
+    return std::make_unique<net::ClientDial>(*endpoint, hello(wire::Role::kData), dial_deadline(deadline_ms));
+}
+
+std::unique_ptr<net::ClientSocket> Driver::connect_lane(net::Patience patience, std::string& why) {
+    patience.deadline_ms = dial_deadline(patience.deadline_ms);
     auto status = wire::Status::kOk;
-    auto socket = dial(*endpoint, wire::Role::kData, patience, why, status);
-    failure = status == wire::Status::kDeadline ? Failure::kDial : Failure::kRefused;
-    return socket;
+    return net::ClientSocket::connect(lane(), hello(wire::Role::kClient), patience, why, status);
 }
 
 std::uint64_t Driver::session_generation() {

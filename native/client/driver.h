@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "client/connection_pool.h"
@@ -42,13 +43,21 @@ class LockedCluster final : public Cluster {
         return locked([&](auto& state) { return state.route(segment); });
     }
     void learn(std::span<const wire::SegmentId> asked, std::span<const wire::SegmentInfo> infos) override {
-        locked([&](auto& state) { state.learn(asked, infos); });
+        const bool is_to_probe = locked([&](auto& state) {
+            state.learn(asked, infos);
+            return state.unreachable_count() > 0;
+        });
+        if (is_to_probe && poke_keeper) poke_keeper();
     }
     void peer_answered(PeerId peer) override {
         locked([&](auto& state) { state.peer_answered(peer); });
     }
     void peer_failed(PeerId peer, Failure failure, std::uint64_t now_ms) override {
-        locked([&](auto& state) { state.peer_failed(peer, failure, now_ms); });
+        const bool is_to_probe = locked([&](auto& state) {
+            state.peer_failed(peer, failure, now_ms);
+            return state.unreachable_count() > 0;
+        });
+        if (is_to_probe && poke_keeper) poke_keeper();
     }
     void release(std::span<const std::string_view> keys, std::uint64_t now_ms) override {
         const bool is_first = locked([&](auto& state) {
@@ -86,15 +95,20 @@ class Driver {
     // The lane, once it is known; another address closes the idle connections to the old one.
     void set_lane(const net::Endpoint& lane);
     net::Endpoint lane();
-    ConnectionPool& lane_pool() { return lane_pool_; }
-    ConnectionPool& peer_pool(PeerId peer);
+    const std::shared_ptr<ConnectionPool>& lane_pool() { return lane_pool_; }
+    // A pool lives as long as somebody uses it; that of a peer which was forgotten is not given again.
+    std::shared_ptr<ConnectionPool> peer_pool(PeerId peer);
     void close_idle();
+    // Connections of peers that were forgotten, and those that nobody used for long.
+    void close_old(std::uint64_t now_ms);
 
-    // nullptr: `why` names the address. At most connect_timeout_ms and not beyond the caller's patience.
-    std::unique_ptr<net::ClientSocket> dial_lane(const net::Patience& patience, std::string& why);
-    // `failure` tells how it failed.
-    std::unique_ptr<net::ClientSocket> dial_peer(PeerId peer, const net::Patience& patience, std::string& why,
-                                                 Failure& failure);
+    // At most connect_timeout_ms, and not beyond deadline_ms.
+    std::unique_ptr<net::ClientDial> dial_lane(std::uint64_t deadline_ms);
+    // nullptr: there is no such address; `why` tells it.
+    std::unique_ptr<net::ClientDial> dial_peer(PeerId peer, std::uint64_t deadline_ms, std::string& why);
+    wire::Hello hello(wire::Role role) const;
+    // For a caller that waits. nullptr: `why` names the address.
+    std::unique_ptr<net::ClientSocket> connect_lane(net::Patience patience, std::string& why);
 
     // How a call asks for another session, and waits: the keeper opens it.
     std::uint64_t session_generation();
@@ -113,20 +127,19 @@ class Driver {
     void set_closed() { closed_.store(true, std::memory_order_release); }
 
   private:
-    std::unique_ptr<net::ClientSocket> dial(const net::Endpoint& endpoint, wire::Role role,
-                                            net::Patience patience, std::string& why, wire::Status& status);
+    std::uint64_t dial_deadline(std::uint64_t deadline_ms) const;
 
     const Options options_;
     const wire::Uuid process_;
     LockedCluster cluster_;
-    ConnectionPool lane_pool_;
+    const std::shared_ptr<ConnectionPool> lane_pool_;
     const std::uint64_t forks_;
     std::atomic<bool> closed_ = false;
 
     std::mutex mutex_;  // guards what follows; outside of the pools' and the cluster's locks
     std::condition_variable session_changed_;
     net::Endpoint lane_;
-    std::vector<std::unique_ptr<ConnectionPool>> peer_pools_;
+    std::unordered_map<PeerId, std::shared_ptr<ConnectionPool>> peer_pools_;
     std::uint64_t session_generation_ = 0;
     bool session_wanted_ = false;
 };

@@ -25,7 +25,11 @@ constexpr std::uint64_t kIdleMs = 60'000;
 
 }  // namespace
 
-Keeper::Keeper(Driver& driver) : driver_(driver) {
+Keeper::Keeper(Driver& driver)
+    : driver_(driver),
+      prober_(driver.hello(wire::Role::kData), [this](std::uint64_t peer, net::ProbeResult result) {
+          probe_ended(static_cast<PeerId>(peer), result);
+      }) {
     driver_.cluster().poke_keeper = [this] { poke(); };
 }
 
@@ -114,7 +118,7 @@ bool Keeper::connect(const net::Patience& patience, std::string& why, wire::Stat
         disconnect(why);
         return false;
     }
-    socket_ = driver_.dial_lane(patience, why);
+    socket_ = driver_.connect_lane(patience, why);
     if (!socket_) {
         why = "the master's lane does not answer: " + why;
         status = wire::Status::kRpcFail;
@@ -239,34 +243,43 @@ void Keeper::flush_revokes() {
     }
 }
 
-// ---- peers that did not answer
+// ---- peers
 
-void Keeper::probe(PeerId peer) {
-    std::string why;
-    auto failure = Failure::kDial;
-    auto socket = driver_.dial_peer(peer, patience(driver_.options().connect_timeout_ms), why, failure);
-    if (socket) {
-        driver_.cluster().peer_answered(peer);
-        return;
-    }
-    if (must_stop()) return;
-    driver_.cluster().peer_failed(peer, failure, monotonic_ms());
-    if (socket_) ask_segments_of(peer);
+void Keeper::start_probes(std::uint64_t now_ms) {
+    std::vector<std::pair<PeerId, std::string>> due;
+    driver_.cluster().locked([&](auto& state) {
+        for (const auto peer : state.probes_due(now_ms)) due.emplace_back(peer, state.peer_endpoint(peer));
+    });
+    for (const auto& [peer, endpoint] : due) prober_.probe(peer, endpoint);
 }
 
-// A node that is gone for good is forgotten when the master does not know its segments any more.
-void Keeper::ask_segments_of(PeerId peer) {
-    const auto ids = driver_.cluster().locked([peer](const auto& state) { return state.segments_of(peer); });
-    if (ids.empty()) return;
-    wire::Prefix prefix;
-    auto frame = begin(wire::Verb::kSegments, false, prefix);
-    wire::Writer writer(frame);
-    wire::encode_segment_ids(prefix, ids, writer);
-    wire::finish_frame(frame, 0);
-    wire::FrameHeader header;
-    wire::Bytes body;
-    if (!ask(frame, header, body, patience(kControlAnswerMs)) || !wire::ok(header.status)) return;
-    if (const auto infos = wire::parse_segments_reply(body)) driver_.cluster().learn(ids, *infos);
+// On the prober's thread.
+void Keeper::probe_ended(PeerId peer, net::ProbeResult result) {
+    if (result == net::ProbeResult::kWelcomed) {
+        driver_.cluster().locked([&](auto& state) { state.probe_answered(peer); });
+        return;
+    }
+    const auto failure = result == net::ProbeResult::kFailed ? Failure::kDial : Failure::kRefused;
+    driver_.cluster().locked([&](auto& state) { state.probe_failed(peer, failure, monotonic_ms()); });
+    poke();
+}
+
+// Nodes that are gone for good are forgotten when the master does not know their segments any more.
+void Keeper::check_segments(std::uint64_t now_ms) {
+    const auto ids = driver_.cluster().locked([&](auto& state) { return state.segments_to_check(now_ms); });
+    for (std::size_t first = 0; first < ids.size() && socket_; first += wire::kBatchKeysMax) {
+        const auto asked = std::span(ids).subspan(first, std::min(ids.size() - first, wire::kBatchKeysMax));
+        wire::Prefix prefix;
+        auto frame = begin(wire::Verb::kSegments, false, prefix);
+        wire::Writer writer(frame);
+        wire::encode_segment_ids(prefix, asked, writer);
+        wire::finish_frame(frame, 0);
+        wire::FrameHeader header;
+        wire::Bytes body;
+        if (!ask(frame, header, body, patience(kControlAnswerMs)) || !wire::ok(header.status)) break;
+        if (const auto infos = wire::parse_segments_reply(body)) driver_.cluster().learn(asked, *infos);
+    }
+    driver_.close_old(now_ms);
 }
 
 // ---- the thread
@@ -320,7 +333,8 @@ std::uint64_t Keeper::next_due(std::uint64_t now_ms) {
     driver_.cluster().locked([&](const auto& state) {
         if (socket_ && state.has_releases()) due = std::min(due, now_ms + kReleaseDelayMs);
         if (socket_ && state.has_revokes()) due = now_ms;
-        if (state.unreachable_count() > 0) due = std::min(due, now_ms + kProbeDelayMinMs);
+        if (socket_) due = std::min(due, state.next_check_ms());
+        due = std::min(due, state.next_probe_ms());
     });
     return due;
 }
@@ -338,10 +352,10 @@ void Keeper::round(std::uint64_t now_ms) {
     if (!socket_ && now_ms >= reconnect_at_ms_) reconnect();
     if (socket_ && now_ms >= heartbeat_at_ms_) heartbeat(now_ms);
     if (socket_) flush(now_ms);
-    // One a round: a peer that swallows packets takes a dial's deadline, and heartbeats must not wait for
-    // many.
-    const auto due = driver_.cluster().locked([&](auto& state) { return state.probes_due(now_ms, 1); });
-    for (const auto peer : due) probe(peer);
+    start_probes(now_ms);
+    if (socket_ &&
+        driver_.cluster().locked([&](const auto& state) { return now_ms >= state.next_check_ms(); }))
+        check_segments(now_ms);
 }
 
 void Keeper::stop() {
@@ -352,6 +366,7 @@ void Keeper::stop() {
     }
     poked_.notify_one();
     if (thread_.joinable()) thread_.join();
+    prober_.stop();
     if (!socket_) return;
     wire::Prefix prefix;
     auto frame = begin(wire::Verb::kCloseSession, true, prefix);

@@ -1,6 +1,6 @@
 // The thread that keeps a client's place in the cluster, so that no caller waits for it: finds the master and
 // opens the session (again), heartbeats, tells the master which leases are over and which puts were given up,
-// and tries peers that did not answer.
+// has peers probed that did not answer, and forgets those that left.
 #pragma once
 
 #include <condition_variable>
@@ -12,6 +12,7 @@
 
 #include "client/driver.h"
 #include "net/client_socket.h"
+#include "net/prober.h"
 
 namespace mooncake::client {
 
@@ -42,8 +43,9 @@ class Keeper {
     void flush(std::uint64_t now_ms);
     void flush_releases();
     void flush_revokes();
-    void probe(PeerId peer);
-    void ask_segments_of(PeerId peer);
+    void probe_ended(PeerId peer, net::ProbeResult result);
+    void start_probes(std::uint64_t now_ms);
+    void check_segments(std::uint64_t now_ms);
     bool must_stop();
 
     // One request on the control connection; false: no sound answer, the connection is closed.
@@ -55,6 +57,7 @@ class Keeper {
     void disconnect(const std::string& why);
 
     Driver& driver_;
+    net::Prober prober_;
     std::unique_ptr<net::ClientSocket> socket_;  // the keeper's thread only, after start()
     std::uint64_t heartbeat_at_ms_ = 0;
     std::uint64_t reconnect_at_ms_ = 0;

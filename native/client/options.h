@@ -28,5 +28,7 @@ inline constexpr std::uint64_t kWakeMs =
     net::kLookUpMs;  // a blocked call looks up this often: interrupt, close
 // A transfer without progress this long is given up: its peer is ill, and the engine must not wait for it.
 inline constexpr std::uint64_t kStallMs = 1'500;
+// A peer that was silent for so long when a call's own, shorter deadline came has failed it.
+inline constexpr std::uint64_t kSilentMs = 200;
 
 }  // namespace mooncake::client

@@ -14,8 +14,9 @@ using net::IoResult;
 Transfer::~Transfer() { close(); }
 
 void Transfer::close() {
+    dial_.reset();
     socket_.reset();
-    if (has_slot_) pool_.drop(bytes_);
+    if (has_slot_) pool_->drop(bytes_);
     has_slot_ = false;
     state = State::kOver;
 }
@@ -23,15 +24,25 @@ void Transfer::close() {
 void Transfer::give_back() {
     has_slot_ = false;
     state = State::kOver;
-    pool_.give_back(std::move(socket_), bytes_);
+    pool_->give_back(std::move(socket_), bytes_);
 }
 
-short Transfer::events() const { return state == State::kSending ? POLLOUT : POLLIN; }
+short Transfer::events() const {
+    if (dial_) return dial_->events();
+    return state == State::kSending ? POLLOUT : POLLIN;
+}
+
+void Transfer::begin_dial(std::unique_ptr<net::ClientDial> dial) {
+    dial_ = std::move(dial);
+    has_slot_ = true;
+    state = State::kDialling;
+    progress_ms = net::monotonic_ms();
+}
 
 void Transfer::begin(std::unique_ptr<net::ClientSocket> connection, wire::Buffer& frame) {
+    dial_.reset();
     socket_ = std::move(connection);
     has_slot_ = true;
-    if (!socket_) return;
     request_id_ = socket_->next_request_id();
     wire::Reader reader(frame);
     verb_ = reader.get<wire::FrameHeader>().verb;

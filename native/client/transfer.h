@@ -4,6 +4,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,11 +32,15 @@ struct Target {
 class Transfer {
   public:
     enum class Kind : std::uint8_t { kLane, kRead, kWrite };
-    enum class State : std::uint8_t { kQueued, kSending, kReceiving, kOver };
+    enum class State : std::uint8_t { kQueued, kDialling, kSending, kReceiving, kOver };
 
-    Transfer(Kind of_kind, Ticket of_ticket, ConnectionPool& from, std::uint64_t payload_bytes,
-             std::uint64_t until_ms)
-        : kind(of_kind), ticket(of_ticket), deadline_ms(until_ms), pool_(from), bytes_(payload_bytes) {}
+    Transfer(Kind of_kind, Ticket of_ticket, std::shared_ptr<ConnectionPool> from,
+             std::uint64_t payload_bytes, std::uint64_t until_ms)
+        : kind(of_kind),
+          ticket(of_ticket),
+          deadline_ms(until_ms),
+          pool_(std::move(from)),
+          bytes_(payload_bytes) {}
     // Closes a connection whose reply is not complete.
     virtual ~Transfer();
     Transfer(const Transfer&) = delete;
@@ -48,12 +53,21 @@ class Transfer {
     State state = State::kQueued;
     std::uint64_t progress_ms = 0;  // when bytes moved last
 
-    ConnectionPool& pool() { return pool_; }
+    bool is_running() const { return state != State::kQueued && state != State::kOver; }
+    ConnectionPool& pool() { return *pool_; }
     std::uint64_t bytes() const { return bytes_; }
-    int fd() const { return socket_->fd(); }
+    int fd() const { return dial_ ? dial_->fd() : socket_->fd(); }
     short events() const;
-    const std::string& why() const { return socket_->error(); }
+    const std::string& why() const { return dial_ ? dial_->why() : socket_->error(); }
+    // When advance() must be called though nothing has come.
+    std::uint64_t due_ms() const { return dial_ ? std::min(deadline_ms, dial_->due_ms()) : deadline_ms; }
 
+    // It has a slot of its pool, and no connection yet: kDialling.
+    void begin_dial(std::unique_ptr<net::ClientDial> dial);
+    // kDone: begin() with connection().
+    net::IoResult advance_dial() { return dial_->advance(); }
+    wire::Status dial_status() const { return dial_->status(); }
+    std::unique_ptr<net::ClientSocket> connection() { return dial_->take(); }
     // Begins on this connection; `frame` stays the operation's.
     void begin(std::unique_ptr<net::ClientSocket> socket, wire::Buffer& frame);
     // As far as it goes now. kDone: the whole reply is here.
@@ -81,10 +95,11 @@ class Transfer {
     bool answers_us(const wire::FrameHeader& header) const;
 
   private:
-    ConnectionPool& pool_;
+    const std::shared_ptr<ConnectionPool> pool_;
     const std::uint64_t bytes_;
     wire::Verb verb_ = wire::Verb::kPing;
     bool has_slot_ = false;
+    std::unique_ptr<net::ClientDial> dial_;  // while kDialling
     std::unique_ptr<net::ClientSocket> socket_;
     std::uint64_t request_id_ = 0;
     std::vector<iovec> pieces_;
@@ -93,9 +108,9 @@ class Transfer {
 
 class WriteTransfer final : public Transfer {
   public:
-    WriteTransfer(Ticket of_ticket, ConnectionPool& from, const NodeWrite& write,
+    WriteTransfer(Ticket of_ticket, std::shared_ptr<ConnectionPool> from, const NodeWrite& write,
                   std::span<const Value> values)
-        : Transfer(Kind::kWrite, of_ticket, from, write.bytes, write.deadline_ms),
+        : Transfer(Kind::kWrite, of_ticket, std::move(from), write.bytes, write.deadline_ms),
           write_(write),
           values_(values) {
         peer = write.peer;
@@ -110,9 +125,9 @@ class WriteTransfer final : public Transfer {
 
 class ReadTransfer final : public Transfer {
   public:
-    ReadTransfer(Ticket of_ticket, ConnectionPool& from, const NodeRead& read,
+    ReadTransfer(Ticket of_ticket, std::shared_ptr<ConnectionPool> from, const NodeRead& read,
                  std::span<const Target> targets)
-        : Transfer(Kind::kRead, of_ticket, from, read.bytes, read.deadline_ms),
+        : Transfer(Kind::kRead, of_ticket, std::move(from), read.bytes, read.deadline_ms),
           read_(read),
           targets_(targets),
           assembly_(read.parts) {

@@ -22,6 +22,20 @@ MasterOptions with_random_parts(MasterOptions options) {
     return options;
 }
 
+// Whatever it says, it speaks.
+metadata::ProbeResult as_seen(net::ProbeResult result) {
+    switch (result) {
+        case net::ProbeResult::kWelcomed:
+        case net::ProbeResult::kDeclined:
+            return metadata::ProbeResult::kAnswered;
+        case net::ProbeResult::kRefused:
+            return metadata::ProbeResult::kRefused;
+        case net::ProbeResult::kFailed:
+            break;
+    }
+    return metadata::ProbeResult::kFailed;
+}
+
 }  // namespace
 
 Master::Master(const MasterOptions& options)
@@ -36,10 +50,13 @@ void Master::start() {
     const std::lock_guard guard(running_mutex_);
     if (lane_ || is_stopped_) throw std::logic_error("a master starts once");
     clock_.advance(net::monotonic_ms());
-    prober_ = std::make_unique<Prober>(
-        options_.software, options_.uuid,
-        [driver = driver_.get()](wire::SessionId node, metadata::ProbeResult result) {
-            driver->probe_ended(node, result);
+    wire::Hello hello;
+    hello.role = wire::Role::kData;
+    hello.process = options_.uuid;
+    hello.software = options_.software;
+    prober_ = std::make_unique<net::Prober>(
+        hello, [driver = driver_.get()](wire::SessionId node, net::ProbeResult result) {
+            driver->probe_ended(node, as_seen(result));
         });
     driver_->set_probe([prober = prober_.get()](wire::SessionId node, const std::string& endpoint) {
         prober->probe(node, endpoint);

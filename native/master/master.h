@@ -16,8 +16,8 @@
 
 #include "master/bounded_clock.h"
 #include "master/lane_server.h"
-#include "master/prober.h"
 #include "master/state_driver.h"
+#include "net/prober.h"
 
 namespace mooncake::master {
 
@@ -66,7 +66,7 @@ class Master {
     BoundedClock clock_;
     std::shared_ptr<StateDriver> driver_;
     mutable std::mutex running_mutex_;  // guards what start and stop change; taken before every other lock
-    std::unique_ptr<Prober> prober_;
+    std::unique_ptr<net::Prober> prober_;
     std::unique_ptr<LaneServer> lane_;
     std::thread time_;
     bool is_stopped_ = false;

@@ -98,55 +98,19 @@ ClientSocket::~ClientSocket() {
 std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, const wire::Hello& hello,
                                                     const Patience& patience, std::string& why,
                                                     wire::Status& status) {
-    Dialled dialled = dial(endpoint, patience);
-    if (!dialled.fd) {
-        why = dialled.why;
-        status = dialled.timed_out ? wire::Status::kDeadline : wire::Status::kRpcFail;
+    ClientDial dial(endpoint, hello, patience.deadline_ms);
+    while (true) {
+        const IoResult result = dial.advance();
+        why = dial.why();
+        status = dial.status();
+        if (result == IoResult::kDone) return dial.take();
+        if (result != IoResult::kWouldBlock) return nullptr;
+        wait_for(dial.fd(), dial.events(), {dial.due_ms(), patience.given_up});
+        if (!patience.is_given_up()) continue;
+        why = to_text(endpoint) + ": given up";
+        status = wire::Status::kDeadline;
         return nullptr;
     }
-    auto state = std::make_unique<State>();
-    state->fd = std::move(dialled.fd);
-    state->address = to_text(endpoint);
-    state->make_blocking();
-    std::unique_ptr<ClientSocket> socket(new ClientSocket(std::move(state)));
-
-    wire::FrameHeader request;
-    request.verb = wire::Verb::kHello;
-    request.request_id = socket->next_request_id();
-    wire::Buffer frame;
-    const std::size_t start = wire::begin_frame(frame, request);
-    wire::Writer writer(frame);
-    wire::encode(hello, writer);
-    wire::finish_frame(frame, start);
-    iovec piece{frame.data(), frame.size()};
-    IoResult result = socket->send_all({&piece, 1}, patience);
-
-    wire::FrameHeader answer;
-    wire::Bytes body;
-    if (result == IoResult::kDone) result = socket->receive_frame(answer, body, patience);
-    if (result != IoResult::kDone) {
-        status = result == IoResult::kDeadline    ? wire::Status::kDeadline
-                 : result == IoResult::kMalformed ? wire::Status::kMalformed
-                                                  : wire::Status::kClosed;
-        why = socket->error();
-        return nullptr;
-    }
-    if (!wire::ok(answer.status)) {
-        wire::Reader reader(body);
-        status = answer.status;
-        why = to_text(endpoint) + " refused: " + std::string(reader.text16(kFirstBodyMax));
-        return nullptr;
-    }
-    const auto welcome = wire::parse_welcome(body);
-    if (!welcome || !answer.is_reply() || answer.verb != wire::Verb::kHello) {
-        status = wire::Status::kMalformed;
-        why = to_text(endpoint) + " did not answer hello with a welcome: it speaks another protocol";
-        return nullptr;
-    }
-    socket->state_->process = welcome->process;
-    socket->state_->body_max = wire::kBodyBytesMax;
-    status = wire::Status::kOk;
-    return socket;
 }
 
 IoResult ClientSocket::send_all(std::span<iovec> pieces, const Patience& patience) {
@@ -244,6 +208,84 @@ bool ClientSocket::is_idle_healthy() {
     state_->buffer.release_large();
     std::uint8_t byte;
     return ::recv(state_->fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && would_block(errno);
+}
+
+// ---- dialling
+
+ClientDial::ClientDial(const Endpoint& endpoint, const wire::Hello& hello, std::uint64_t deadline_ms)
+    : endpoint_(endpoint), deadline_ms_(deadline_ms), dialling_(endpoint, deadline_ms) {
+    wire::FrameHeader request;
+    request.verb = wire::Verb::kHello;
+    request.request_id = 1;
+    const std::size_t start = wire::begin_frame(hello_, request);
+    wire::Writer writer(hello_);
+    wire::encode(hello, writer);
+    wire::finish_frame(hello_, start);
+    piece_ = {hello_.data(), hello_.size()};
+    unsent_ = {&piece_, 1};
+}
+
+ClientDial::~ClientDial() = default;
+
+int ClientDial::fd() const { return socket_ ? socket_->fd() : dialling_.fd(); }
+short ClientDial::events() const {
+    if (!socket_) return dialling_.events();
+    return unsent_.empty() ? POLLIN : POLLOUT;
+}
+std::uint64_t ClientDial::due_ms() const { return socket_ ? deadline_ms_ : dialling_.due_ms(); }
+
+IoResult ClientDial::fail(IoResult result, wire::Status status, const std::string& why) {
+    why_ = why;
+    status_ = status;
+    return result;
+}
+
+IoResult ClientDial::advance() {
+    if (!socket_) {
+        if (!dialling_.advance()) return IoResult::kWouldBlock;
+        Dialled dialled = dialling_.take();
+        if (!dialled.fd) {
+            const auto status = dialled.timed_out ? wire::Status::kDeadline : wire::Status::kRpcFail;
+            return fail(dialled.timed_out ? IoResult::kDeadline : IoResult::kClosed, status, dialled.why);
+        }
+        auto state = std::make_unique<ClientSocket::State>();
+        state->fd = std::move(dialled.fd);
+        state->address = to_text(endpoint_);
+        state->make_blocking();
+        state->last_request = 1;
+        socket_.reset(new ClientSocket(std::move(state)));
+    }
+    return exchange_hello();
+}
+
+IoResult ClientDial::exchange_hello() {
+    IoResult result = socket_->try_send(unsent_);
+    wire::FrameHeader answer;
+    wire::Bytes body;
+    if (result == IoResult::kDone) result = socket_->try_receive_frame(answer, body);
+    if (result == IoResult::kWouldBlock) {
+        if (monotonic_ms() < deadline_ms_) return result;
+        return fail(IoResult::kDeadline, wire::Status::kDeadline,
+                    to_text(endpoint_) + ": no answer within the deadline");
+    }
+    if (result != IoResult::kDone) {
+        const bool is_malformed = result == IoResult::kMalformed;
+        return fail(result, is_malformed ? wire::Status::kMalformed : wire::Status::kClosed,
+                    socket_->error());
+    }
+    if (!wire::ok(answer.status)) {
+        wire::Reader reader(body);
+        return fail(IoResult::kClosed, answer.status,
+                    to_text(endpoint_) + " refused: " + std::string(reader.text16(kFirstBodyMax)));
+    }
+    const auto welcome = wire::parse_welcome(body);
+    if (!welcome || !answer.is_reply() || answer.verb != wire::Verb::kHello) {
+        return fail(IoResult::kMalformed, wire::Status::kMalformed,
+                    to_text(endpoint_) + " did not answer hello with a welcome: it speaks another protocol");
+    }
+    socket_->state_->process = welcome->process;
+    socket_->state_->body_max = wire::kBodyBytesMax;
+    return IoResult::kDone;
 }
 
 void ClientSocket::shutdown() { ::shutdown(state_->fd.get(), SHUT_RDWR); }

@@ -51,9 +51,41 @@ class ClientSocket {
     void shutdown();         // any thread: wakes a blocked owner, whose call then answers kClosed
 
   private:
+    friend class ClientDial;
     struct State;
     explicit ClientSocket(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
+};
+
+// ClientSocket::connect without waiting, for callers that poll several at once.
+class ClientDial {
+  public:
+    ClientDial(const Endpoint& endpoint, const wire::Hello& hello, std::uint64_t deadline_ms);
+    ~ClientDial();
+
+    // kWouldBlock: poll fd() for events(), until due_ms() at most, and call again. kDone: take(). Anything
+    // else: why() and status().
+    IoResult advance();
+    int fd() const;
+    short events() const;
+    std::uint64_t due_ms() const;
+    std::unique_ptr<ClientSocket> take() { return std::move(socket_); }
+    const std::string& why() const { return why_; }
+    wire::Status status() const { return status_; }
+
+  private:
+    IoResult exchange_hello();
+    IoResult fail(IoResult result, wire::Status status, const std::string& why);
+
+    const Endpoint endpoint_;
+    const std::uint64_t deadline_ms_;
+    Dialling dialling_;
+    std::unique_ptr<ClientSocket> socket_;  // from the end of the dial on
+    wire::Buffer hello_;
+    iovec piece_{};
+    std::span<iovec> unsent_;
+    std::string why_;
+    wire::Status status_ = wire::Status::kOk;
 };
 
 }  // namespace mooncake::net

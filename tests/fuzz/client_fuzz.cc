@@ -320,7 +320,7 @@ class World {
     void check_read(const NodeRead& read) {
         const auto message = wire::parse_read(body_of(read.frame));
         REQUIRE(message && message->items.size() == read.parts.size() && !read.parts.empty());
-        REQUIRE(read.peer < cluster_.peer_count());
+        REQUIRE(cluster_.knows(read.peer));
         std::uint64_t bytes = 0;
         for (const auto& part : read.parts) {
             REQUIRE(part.index < keys_.size());
@@ -334,7 +334,7 @@ class World {
     void check_write(const NodeWrite& write) {
         const auto message = wire::parse_write(body_of(write.frame));
         REQUIRE(message && message->items.size() == write.index.size() && !write.index.empty());
-        REQUIRE(write.peer < cluster_.peer_count());
+        REQUIRE(cluster_.knows(write.peer));
         for (std::size_t i = 0; i < write.index.size(); ++i) {
             REQUIRE(write.index[i] < keys_.size());
             REQUIRE(message->items[i].length == items_[write.index[i]].size);
@@ -443,11 +443,12 @@ class World {
     }
 
     void check_cluster() {
-        for (const PeerId peer : cluster_.probes_due(now_ms_, 2)) {
-            REQUIRE(peer < cluster_.peer_count());
-            cluster_.segments_of(peer);
-            cluster_.peer_answered(peer);
+        for (const PeerId peer : cluster_.probes_due(now_ms_)) {
+            REQUIRE(cluster_.knows(peer));
+            cluster_.probe_answered(peer);
         }
+        REQUIRE(cluster_.peer_count() <= cluster_.segment_count());
+        cluster_.segments_to_check(now_ms_);
         cluster_.take_releases();
         cluster_.take_revokes();
     }

@@ -85,6 +85,31 @@ class World {
         check::fail(__FILE__, __LINE__, "no such peer");
     }
 
+    // What the driver does in the background: probes that are due, and the questions whether segments still
+    // exist.
+    void probe() {
+        for (const auto peer : cluster.probes_due(now_ms)) {
+            ++probes;
+            const auto endpoint = cluster.peer_endpoint(peer);
+            const auto at = std::find_if(nodes.begin(), nodes.end(),
+                                         [&](const Node& node) { return node.endpoint == endpoint; });
+            if (at != nodes.end() && !at->failure) {
+                cluster.probe_answered(peer);
+            } else {
+                cluster.probe_failed(peer, at == nodes.end() ? Failure::kRefused : *at->failure, now_ms);
+            }
+        }
+        const auto asked_about = cluster.segments_to_check(now_ms);
+        if (asked_about.empty()) return;
+        wire::Buffer request;
+        wire::Writer request_writer(request);
+        wire::encode_segment_ids({session, 0, 0, 0}, asked_about, request_writer);
+        wire::Buffer reply;
+        wire::Writer writer(reply);
+        segments(*wire::parse_segment_ids(request), writer);
+        cluster.learn(asked_about, *wire::parse_segments_reply(reply));
+    }
+
     // A value as a finished put leaves it.
     void plant(const std::string& key, const std::string& bytes,
                const std::vector<wire::SegmentId>& segments) {
@@ -153,6 +178,7 @@ class World {
     std::function<void(wire::Verb)> on_asked;
     std::vector<wire::SegmentId> placement = {11};  // of each put, but for avoided segments
     std::size_t executed = 0;
+    std::size_t probes = 0;
 
   private:
     struct Answer {
@@ -329,7 +355,7 @@ class World {
         wire::encode_statuses(statuses, writer);
     }
 
-    void segments(const wire::SegmentIds& request, wire::Writer& writer) {
+    void segments(const wire::SegmentIds& request, wire::Writer& writer) const {
         std::vector<wire::SegmentInfo> infos;
         for (const auto id : request.ids) {
             wire::SegmentInfo info;

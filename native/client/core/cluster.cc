@@ -30,6 +30,7 @@ wire::PeerFailure told(Failure failure) {
         case Failure::kStalled:
             return wire::PeerFailure::kTimedOut;
         case Failure::kMalformed:
+        case Failure::kNotSent:
             break;
     }
     return wire::PeerFailure::kUnknown;
@@ -51,12 +52,14 @@ void ClusterState::avoid(std::vector<wire::SegmentId>& segments) {
 
 void ClusterState::unreachable(std::vector<wire::SegmentId>& segments,
                                std::vector<wire::PeerFailure>& failures) const {
-    if (unreachable_count() == 0) return;
+    if (unreachable_ == 0) return;
     for (const auto& [id, segment] : segments_) {
         if (segments.size() >= wire::kAvoidMax) return;
-        if (segment.peer == kNoPeer || peers_[segment.peer].reachable) continue;
+        if (segment.peer == kNoPeer) continue;
+        const auto& peer = peers_.at(segment.peer);
+        if (peer.reachable) continue;
         segments.push_back(id);
-        failures.push_back(told(peers_[segment.peer].failure));
+        failures.push_back(told(peer.failure));
     }
 }
 
@@ -65,96 +68,181 @@ Route ClusterState::route(wire::SegmentId segment) {
     if (found == segments_.end()) return {};
     const auto [peer, same_host] = found->second;
     if (peer == kNoPeer) return {Route::Kind::kAbsent, false, kNoPeer};
-    const auto kind = peers_[peer].reachable ? Route::Kind::kReachable : Route::Kind::kUnreachable;
+    const auto kind = peers_.at(peer).reachable ? Route::Kind::kReachable : Route::Kind::kUnreachable;
     return {kind, same_host, peer};
 }
 
+// ---- where segments lie
+
 void ClusterState::learn(std::span<const wire::SegmentId> asked, std::span<const wire::SegmentInfo> infos) {
-    if (segments_.size() + asked.size() + infos.size() > kSegmentsKnownMax) segments_.clear();
-    // The first segment known at a peer is a process that started since: what its predecessor there did not
-    // answer is none of its fault, and nobody has probed it, because no segment was known.
+    std::unordered_map<wire::SegmentId, std::pair<std::string_view, bool>> present;
+    std::size_t unknown = 0;
     for (const auto& info : infos) {
         const auto endpoint = usable_endpoint(info.description);
         if (!wire::ok(info.status) || endpoint.empty()) continue;
-        if (const PeerId peer = intern(endpoint); !holds_segments(peer)) peer_answered(peer);
+        const bool same_host = !host_id_.empty() && info.description.host_id == host_id_;
+        present[info.segment] = {endpoint, same_host};
+        if (!segments_.contains(info.segment)) ++unknown;
     }
-    for (const auto id : asked) segments_[id] = Segment{};
+    for (const auto id : asked) {
+        if (!present.contains(id) && !segments_.contains(id)) ++unknown;
+    }
+    if (segments_.size() + unknown > kSegmentsKnownMax) {
+        segments_.clear();
+        while (!peers_.empty()) forget(peers_.begin()->first);
+    }
+    // What is gone first: a segment that is then the only one at its endpoint lies at a process that started
+    // since. What its predecessor there did not answer is none of its fault.
+    for (const auto id : asked) {
+        if (!present.contains(id)) assign(id, Segment{});
+    }
     for (const auto& info : infos) {
-        Segment segment;
-        const auto endpoint = usable_endpoint(info.description);
-        if (wire::ok(info.status) && !endpoint.empty()) {
-            segment.peer = intern(endpoint);
-            segment.same_host = !host_id_.empty() && info.description.host_id == host_id_;
-        }
-        segments_[info.segment] = segment;
+        if (!present.contains(info.segment)) assign(info.segment, Segment{});
     }
+    for (const auto& [id, place] : present) assign(id, {intern(place.first), place.second});
 }
 
 PeerId ClusterState::intern(std::string_view endpoint) {
-    const auto [found, is_new] =
-        peer_ids_.try_emplace(std::string(endpoint), static_cast<PeerId>(peers_.size()));
-    if (is_new) {
-        peers_.emplace_back();
-        peers_.back().endpoint = endpoint;
-    }
+    const auto [found, is_new] = peer_ids_.try_emplace(std::string(endpoint), last_peer_ + 1);
+    if (is_new) peers_[++last_peer_].endpoint = endpoint;
     return found->second;
 }
 
+void ClusterState::assign(wire::SegmentId id, Segment to) {
+    const auto [found, is_new] = segments_.try_emplace(id);
+    const PeerId before = found->second.peer;
+    found->second = to;
+    if (before == to.peer) return;
+    if (to.peer != kNoPeer) {
+        Peer& peer = peers_.at(to.peer);
+        ++peer.segments;
+        // Most likely a process that started where another one died: no need to wait for long.
+        if (!peer.reachable) peer.probe_at_ms = 0;
+    }
+    if (before != kNoPeer && --peers_.at(before).segments == 0) forget(before);
+}
+
+void ClusterState::forget(PeerId id) {
+    const auto found = peers_.find(id);
+    set_reachable(found->second, true);
+    if (found->second.probing) --probing_;
+    peer_ids_.erase(found->second.endpoint);
+    peers_.erase(found);
+}
+
+std::string ClusterState::peer_endpoint(PeerId id) const {
+    const auto found = peers_.find(id);
+    return found == peers_.end() ? std::string() : found->second.endpoint;
+}
+
+std::vector<wire::SegmentId> ClusterState::segments_to_check(std::uint64_t now_ms) {
+    std::vector<wire::SegmentId> ids;
+    const bool is_all = now_ms >= check_at_ms_;
+    if (!is_all && !check_silent_) return ids;
+    if (is_all) {
+        check_at_ms_ = now_ms + kSegmentsCheckMs;
+        // Known as absent for so long that no call which asked is still under way.
+        std::erase_if(segments_, [](const auto& entry) { return entry.second.peer == kNoPeer; });
+    }
+    check_silent_ = false;
+    for (const auto& [id, segment] : segments_) {
+        if (segment.peer == kNoPeer) continue;
+        if (is_all || peers_.at(segment.peer).is_to_check) ids.push_back(id);
+    }
+    for (auto& [id, peer] : peers_) peer.is_to_check = false;
+    return ids;
+}
+
+// ---- who answers
+
+void ClusterState::set_reachable(Peer& peer, bool reachable) {
+    if (peer.reachable == reachable) return;
+    peer.reachable = reachable;
+    if (reachable) {
+        --unreachable_;
+    } else {
+        ++unreachable_;
+    }
+}
+
+void ClusterState::delay_probe(Peer& peer, std::uint64_t now_ms) {
+    peer.probe_at_ms = now_ms + peer.probe_delay_ms;
+    peer.probe_delay_ms = std::min(peer.probe_delay_ms * 2, kProbeDelayMaxMs);
+}
+
 void ClusterState::peer_answered(PeerId id) {
-    Peer& peer = peers_[id];
-    peer.reachable = true;
-    peer.probing = false;
+    const auto found = peers_.find(id);
+    if (found == peers_.end()) return;
+    Peer& peer = found->second;
+    set_reachable(peer, true);
     peer.failures = 0;
     peer.probe_delay_ms = kProbeDelayMinMs;
 }
 
 void ClusterState::peer_failed(PeerId id, Failure failure, std::uint64_t now_ms) {
-    Peer& peer = peers_[id];
+    const auto found = peers_.find(id);
+    if (found == peers_.end() || failure == Failure::kNotSent) return;
+    Peer& peer = found->second;
     ++peer.failures;
     peer.failure = failure;
-    if (peer.probing) {
-        peer.probing = false;
-        peer.probe_delay_ms = std::min(peer.probe_delay_ms * 2, kProbeDelayMaxMs);
-        peer.probe_at_ms = now_ms + peer.probe_delay_ms;
-    }
     // A dial is an attempt of its own, made after whatever broke before it; a stall lasted long enough.
     const bool is_proof =
         failure == Failure::kDial || failure == Failure::kRefused || failure == Failure::kStalled;
     if (!peer.reachable || (!is_proof && peer.failures < kPeerFailuresMax)) return;
-    peer.reachable = false;
-    peer.probe_at_ms = now_ms + peer.probe_delay_ms;
+    set_reachable(peer, false);
+    delay_probe(peer, now_ms);
 }
 
-std::size_t ClusterState::unreachable_count() const {
-    return static_cast<std::size_t>(
-        std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.reachable; }));
-}
-
-std::vector<PeerId> ClusterState::probes_due(std::uint64_t now_ms, std::size_t peers_max) {
+std::vector<PeerId> ClusterState::probes_due(std::uint64_t now_ms) {
+    std::vector<std::pair<std::uint64_t, PeerId>> waiting;
+    if (unreachable_ == 0 || probing_ >= kProbesMax) return {};
+    for (const auto& [id, peer] : peers_) {
+        if (!peer.reachable && !peer.probing && now_ms >= peer.probe_at_ms)
+            waiting.emplace_back(peer.probe_at_ms, id);
+    }
+    std::sort(waiting.begin(), waiting.end());
+    waiting.resize(std::min(waiting.size(), kProbesMax - probing_));
     std::vector<PeerId> due;
-    for (PeerId id = 0; id < peers_.size() && due.size() < peers_max; ++id) {
-        Peer& peer = peers_[id];
-        if (peer.reachable || peer.probing || now_ms < peer.probe_at_ms) continue;
-        // A peer that no known segment lies at is nobody's concern any more.
-        if (!holds_segments(id)) continue;
-        peer.probing = true;
+    for (const auto& [when, id] : waiting) {
+        peers_.at(id).probing = true;
+        ++probing_;
         due.push_back(id);
     }
     return due;
 }
 
-bool ClusterState::holds_segments(PeerId peer) const {
-    return std::any_of(segments_.begin(), segments_.end(),
-                       [peer](const auto& entry) { return entry.second.peer == peer; });
+void ClusterState::probe_answered(PeerId id) {
+    const auto found = peers_.find(id);
+    if (found == peers_.end() || !found->second.probing) return;
+    found->second.probing = false;
+    --probing_;
+    found->second.failures = 0;
+    set_reachable(found->second, true);
 }
 
-std::vector<wire::SegmentId> ClusterState::segments_of(PeerId peer) const {
-    std::vector<wire::SegmentId> ids;
-    for (const auto& [id, segment] : segments_) {
-        if (segment.peer == peer && ids.size() < wire::kBatchKeysMax) ids.push_back(id);
-    }
-    return ids;
+void ClusterState::probe_failed(PeerId id, Failure failure, std::uint64_t now_ms) {
+    const auto found = peers_.find(id);
+    if (found == peers_.end() || !found->second.probing) return;
+    Peer& peer = found->second;
+    peer.probing = false;
+    --probing_;
+    delay_probe(peer, now_ms);
+    // A request was answered meanwhile: that says more.
+    if (peer.reachable) return;
+    peer.failure = failure;
+    peer.is_to_check = check_silent_ = true;
 }
+
+std::uint64_t ClusterState::next_probe_ms() const {
+    std::uint64_t next = ~std::uint64_t{0};
+    if (unreachable_ == 0 || probing_ >= kProbesMax) return next;
+    for (const auto& [id, peer] : peers_) {
+        if (!peer.reachable && !peer.probing) next = std::min(next, peer.probe_at_ms);
+    }
+    return next;
+}
+
+// ---- what is to be told
 
 void ClusterState::release(std::span<const std::string_view> keys, std::uint64_t now_ms) {
     if (release_lengths_.empty()) releases_since_ms_ = now_ms;
@@ -190,7 +278,8 @@ std::uint64_t ClusterState::random() { return wire::mix64(random_state_ += 0x9E3
 void ClusterState::session_opened(const wire::OpenSessionReply& session) {
     // The numbers go on: of two masters by mistake, the older one gives the old session again, and would
     // answer a number for the second time with what it answered the first time. A master of another reign
-    // gave other ids: what the table says of the old ones stays true, they are gone.
+    // gave other ids: what the table says of the old ones stays true, they are gone, and soon forgotten.
+    if (session.epoch != session_.epoch) check_at_ms_ = 0;
     session_ = session;
 }
 

@@ -19,8 +19,8 @@
 
 namespace mooncake::client {
 
-// A place that serves reads and writes: one node's data endpoint. Ids are dense and stay as long as the
-// client.
+// A place that serves reads and writes: one node's data endpoint, for as long as a segment is known to lie
+// there. Ids are never given again; what is said of a forgotten one is ignored.
 using PeerId = std::uint32_t;
 inline constexpr PeerId kNoPeer = ~PeerId{0};
 
@@ -44,12 +44,13 @@ struct Stamp {
 
 // How a request to a peer ended without an answer.
 enum class Failure : std::uint8_t {
-    kDial,      // no connection could be made in time
-    kRefused,   // a dial was refused, or broken off
-    kBroken,    // the connection ended first
-    kDeadline,  // no answer in time
-    kStalled,   // no byte moved for so long that the peer counts as unreachable
-    kMalformed  // an answer that cannot be
+    kDial,       // no connection could be made in time
+    kRefused,    // a dial was refused, or broken off
+    kBroken,     // the connection ended first
+    kDeadline,   // no answer in time
+    kStalled,    // no byte moved for so long that the peer counts as unreachable
+    kMalformed,  // an answer that cannot be
+    kNotSent     // no connection of ours was free in time, which says nothing about the peer
 };
 
 class Cluster {
@@ -79,11 +80,16 @@ class Cluster {
 inline constexpr unsigned kPeerFailuresMax = 2;  // in a row, then the peer counts as unreachable
 inline constexpr std::uint64_t kProbeDelayMinMs = 250;
 inline constexpr std::uint64_t kProbeDelayMaxMs = 5'000;  // doubles from the first to this
+inline constexpr std::size_t kProbesMax = 16;             // under way at once; the others wait their turn
+// The master is asked this often whether all known segments still exist, so that nodes that left are
+// forgotten.
+inline constexpr std::uint64_t kSegmentsCheckMs = 60'000;
 inline constexpr std::uint64_t kReleaseDelayMs = 50;
 inline constexpr std::size_t kReleasesMax = 65'536;  // beyond it a lease runs out by itself
 inline constexpr std::size_t kReleaseBytesMax = 4u << 20;
-inline constexpr std::size_t kRevokesMax = 65'536;        // beyond it the master reaps the put by itself
-inline constexpr std::size_t kSegmentsKnownMax = 65'536;  // beyond it the table is learnt anew
+inline constexpr std::size_t kRevokesMax = 65'536;  // beyond it the master reaps the put by itself
+// Beyond it the table is learnt anew. Each known peer has a segment, so it bounds them, too.
+inline constexpr std::size_t kSegmentsKnownMax = 65'536;
 
 class ClusterState final : public Cluster {
   public:
@@ -104,17 +110,25 @@ class ClusterState final : public Cluster {
     void session_opened(const wire::OpenSessionReply& session);
     const wire::OpenSessionReply& session() const { return session_; }
 
-    const std::string& peer_endpoint(PeerId peer) const { return peers_[peer].endpoint; }
+    bool knows(PeerId peer) const { return peers_.contains(peer); }
+    std::string peer_endpoint(PeerId peer) const;  // empty: forgotten
     std::size_t peer_count() const { return peers_.size(); }
-    std::size_t unreachable_count() const;
+    std::size_t segment_count() const { return segments_.size(); }
+    std::size_t unreachable_count() const { return unreachable_; }
     // As avoid(), with how each was found out, for the report to the master.
     void unreachable(std::vector<wire::SegmentId>& segments, std::vector<wire::PeerFailure>& failures) const;
 
-    // Peers to be probed now, at most so many; each is given once until its probe ended (peer_answered or
-    // peer_failed).
-    std::vector<PeerId> probes_due(std::uint64_t now_ms, std::size_t peers_max);
-    // The segments at this peer, to ask the master whether they still exist.
-    std::vector<wire::SegmentId> segments_of(PeerId peer) const;
+    // Peers to be probed now, those first that wait longest; each is given once until its probe ended.
+    std::vector<PeerId> probes_due(std::uint64_t now_ms);
+    // It may be asked again; only an answer to a request proves that it is well.
+    void probe_answered(PeerId peer);
+    void probe_failed(PeerId peer, Failure failure, std::uint64_t now_ms);
+    // When probes_due or segments_to_check may have something next.
+    std::uint64_t next_probe_ms() const;
+    std::uint64_t next_check_ms() const { return check_silent_ ? 0 : check_at_ms_; }
+    // Segments to ask the master about: of peers whose probe failed, and all of them now and then. Those that
+    // it does not know any more are forgotten by and by, and a peer with its last one.
+    std::vector<wire::SegmentId> segments_to_check(std::uint64_t now_ms);
 
     bool releases_due(std::uint64_t now_ms) const {
         return !release_lengths_.empty() && now_ms >= releases_since_ms_ + kReleaseDelayMs;
@@ -132,11 +146,13 @@ class ClusterState final : public Cluster {
   private:
     struct Peer {
         std::string endpoint;
+        std::size_t segments = 0;  // that lie there
         bool reachable = true;
         bool probing = false;
-        unsigned failures = 0;             // in a row
-        Failure failure = Failure::kDial;  // the last
-        std::uint64_t probe_delay_ms = kProbeDelayMinMs;
+        bool is_to_check = false;                         // its probe failed: does it still exist?
+        unsigned failures = 0;                            // in a row
+        Failure failure = Failure::kDial;                 // the last
+        std::uint64_t probe_delay_ms = kProbeDelayMinMs;  // of the next probe
         std::uint64_t probe_at_ms = 0;
     };
     struct Segment {
@@ -145,16 +161,24 @@ class ClusterState final : public Cluster {
     };
 
     PeerId intern(std::string_view endpoint);
-    bool holds_segments(PeerId peer) const;
+    void assign(wire::SegmentId id, Segment to);
+    void forget(PeerId peer);
+    void set_reachable(Peer& peer, bool reachable);
+    static void delay_probe(Peer& peer, std::uint64_t now_ms);
 
     std::string tenant_;
     std::string host_id_;
     std::uint64_t random_state_;
     wire::OpenSessionReply session_{};
     std::uint64_t sequence_ = 0;
-    std::vector<Peer> peers_;
+    std::unordered_map<PeerId, Peer> peers_;
     std::unordered_map<std::string, PeerId> peer_ids_;
+    PeerId last_peer_ = 0;
+    std::size_t unreachable_ = 0;
+    std::size_t probing_ = 0;
     std::unordered_map<wire::SegmentId, Segment> segments_;
+    std::uint64_t check_at_ms_ = 0;
+    bool check_silent_ = false;  // some peer is_to_check
     std::vector<std::uint16_t> release_lengths_;
     std::string release_bytes_;
     std::uint64_t releases_since_ms_ = 0;

@@ -60,7 +60,10 @@ void GetBatch::answer(std::uint32_t index, wire::Status status) {
 
 void GetBatch::answer_rest(wire::Status status) {
     for (std::uint32_t i = 0; i < entries_.size(); ++i) {
-        if (entries_[i].step != Step::kAnswered) answer(i, status);
+        if (entries_[i].step == Step::kAnswered) continue;
+        // Waited for busy nodes until the end: that is what to tell.
+        const bool waited = entries_[i].step == Step::kWaiting && status == wire::Status::kDeadline;
+        answer(i, waited ? wire::Status::kBusy : status);
     }
 }
 
@@ -349,7 +352,9 @@ void GetBatch::on_read_failed(Ticket ticket, std::span<PartAnswer> answers, Fail
     for (std::size_t i = 0; i < read.parts.size(); ++i) {
         // What a peer that went silent or away did not give is as absent as what it is not asked for.
         auto& status = answers[i].verdict.status;
-        if (status == wire::Status::kTransferFail && failure != Failure::kMalformed) {
+        if (status == wire::Status::kTransferFail && failure == Failure::kNotSent) {
+            status = wire::Status::kBusy;
+        } else if (status == wire::Status::kTransferFail && failure != Failure::kMalformed) {
             status = wire::Status::kUnreachable;
         }
         settle_part(read.parts[i], answers[i]);

@@ -339,7 +339,8 @@ void PutBatch::on_write_failed(Ticket ticket, Failure failure, std::string_view 
         return;
     }
     cluster_.peer_failed(write.peer, failure, now_ms);
-    for (const auto slot : write_slots_[ticket]) results_[slot].status = wire::Status::kTransferFail;
+    const auto status = failure == Failure::kNotSent ? wire::Status::kBusy : wire::Status::kTransferFail;
+    for (const auto slot : write_slots_[ticket]) results_[slot].status = status;
     write_over(now_ms, actions);
 }
 
