@@ -13,6 +13,10 @@ namespace {
 using wire::Status;
 using wire::Verb;
 
+// Answers to small reads wait for their reader as copies, and are no longer in flight by peer_bytes_max.
+// Large values wait in their ranges and count as descriptors only.
+constexpr std::size_t kOutgoingBytesMax = 4u << 20;
+
 class DataConnection final : public net::ConnectionHandler {
   public:
     explicit DataConnection(std::shared_ptr<DataShared> shared) : shared_(std::move(shared)) {
@@ -122,6 +126,7 @@ DataServer::DataServer(std::shared_ptr<Holdings> holdings, const DataServerOptio
     listen.port = options.port;
     listen.connections_max = options.connections_max;
     listen.limits = options.limits;
+    listen.limits.outgoing_bytes_max = std::min(listen.limits.outgoing_bytes_max, kOutgoingBytesMax);
     server_ =
         std::make_unique<net::Server>(loops_, listen, [shared = shared_] { return data_connection(shared); });
 }
