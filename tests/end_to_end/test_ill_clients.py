@@ -102,7 +102,7 @@ def test_half_a_frame_and_then_silence_leaves_others_alone(pool: Pool, role: int
 
 @ROLES
 def test_answers_that_nobody_reads_are_bounded_and_leave_others_alone(pool: Pool, role: int) -> None:
-    """Found by reading: a node's copies of small values waited without a bound but the connection's 64 MiB."""
+    """Found by reading: a node's copies of small values waited with no bound but the connection's 64 MiB."""
     assert pool.store.put("k", VALUE) == "stored"
     with LanePeer(pool.port(CLIENT)) as asking, LanePeer(pool.port(role), role) as deaf:
         asking.open_session("default")

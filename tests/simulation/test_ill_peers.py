@@ -1,4 +1,4 @@
-"""Runs ill_peers/ill_peers_test.cc: a real client beside nodes and masters that are ill, by the fake clock."""
+"""Runs ill_peers/ill_peers_test.cc: a real client beside ill nodes and masters, by the fake clock."""
 
 from __future__ import annotations
 
