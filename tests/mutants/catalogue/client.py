@@ -168,11 +168,52 @@ MUTANTS = [
         (
             Edit(
                 "native/client/core/cluster.cc",
-                "if (const PeerId peer = intern(endpoint); !holds_segments(peer)) peer_answered(peer);",
-                "intern(endpoint);",
+                "if (before != kNoPeer && --peers_.at(before).segments == 0) forget(before);",
+                "if (before != kNoPeer) --peers_.at(before).segments;",
             ),
         ),
-        (native(CORE, "a_process_that_started_where_another_died_is_not_avoided"),),
+        (
+            native(CORE, "a_process_that_started_where_another_died_is_not_avoided"),
+            native(CORE, "nodes_that_come_and_go_by_the_thousand_are_forgotten"),
+        ),
+    ),
+    Mutant(
+        "probes-in-no-order",
+        "Of more silent peers than are probed at once, the same few are probed again and again.",
+        (
+            Edit(
+                "native/client/core/cluster.cc",
+                "std::sort(waiting.begin(), waiting.end());",
+                "std::sort(waiting.begin(), waiting.end(), "
+                "[](const auto& a, const auto& b) { return a.second < b.second; });",
+            ),
+        ),
+        (native(CORE, "one_that_answers_again_is_found_among_many_that_do_not"),),
+    ),
+    Mutant(
+        "greeting-is-proof",
+        "A probe that is greeted makes the next wait short again, whatever became of requests.",
+        (
+            Edit(
+                "native/client/core/cluster.cc",
+                "    found->second.failures = 0;\n    set_reachable(found->second, true);",
+                "    found->second.failures = 0;\n    found->second.probe_delay_ms = kProbeDelayMinMs;\n"
+                "    set_reachable(found->second, true);",
+            ),
+        ),
+        (native(CORE, "a_peer_that_only_greets_is_tried_less_and_less_often"),),
+    ),
+    Mutant(
+        "own-queue-blames-the-peer",
+        "A call that got no connection of its own client's counts as a failure of the node.",
+        (
+            Edit(
+                "native/client/core/cluster.cc",
+                "if (found == peers_.end() || failure == Failure::kNotSent) return;",
+                "if (found == peers_.end()) return;",
+            ),
+        ),
+        (native(CORE, "a_call_that_got_no_connection_of_its_own_client_blames_nobody"),),
     ),
     Mutant(
         "deadline-ignored",
