@@ -102,7 +102,7 @@ fuzz: build
 check: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(PACKAGES) tools benchmarks
+	$(BIN)/mypy $(PACKAGES) compat/mooncake tools benchmarks
 	find native benchmarks/raw -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/python tools/check_purity.py
 
