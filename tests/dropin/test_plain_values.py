@@ -176,6 +176,15 @@ def test_remove_of_what_is_being_read_needs_force(store: Dropin, master_address:
         del opened
 
 
+def test_own_reads_do_not_block_a_remove(store: Dropin) -> None:
+    for _ in range(3):
+        store.put_batch(["k", "l"], [b"v", b"w"])
+        assert store.get_batch(["k", "l"]) == [b"v", b"w"]
+        assert store.is_exist("k") == 1
+        assert store.remove("k") == 0
+        assert store.remove_all() == 1
+
+
 def test_remove_by_regex_and_all(store: Dropin) -> None:
     store.put_batch(["a1", "a2", "b1"], [b"1", b"2", b"3"])
     assert store.remove_by_regex("^a") == 2

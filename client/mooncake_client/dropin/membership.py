@@ -13,11 +13,13 @@ from typing import Final
 
 from mooncake_client.client_config import client_config
 from mooncake_client.connection import connect
+from mooncake_client.dropin.client_http import ClientHttp
 from mooncake_client.dropin.mooncake_config import MooncakeConfig
 from mooncake_client.node_config import NodeConfig
 from mooncake_store import _core
 from mooncake_store.endpoints import Endpoint
 from mooncake_store.errors import InvalidArgument, StoreError, Unavailable
+from mooncake_store.ports import cannot_listen
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 """For finding the master at setup; Mooncake's clients find a busy one later than in one second too."""
@@ -47,10 +49,13 @@ class Membership:
         self._lock = threading.Lock()
         self._nodes: dict[str, _core.Node] = {}
         self.hostname = config.local_hostname
+        self.http: ClientHttp | None = None
         try:
             if config.global_segment_size:
                 name = config.local_hostname if endpoint.port else ""
                 [self.hostname] = self.lend(config.global_segment_size, name=name, port=endpoint.port)
+            if config.enable_client_http_server:
+                self.http = self._listen(config.client_http_port)
         except BaseException:
             self.end()
             raise
@@ -111,11 +116,36 @@ class Membership:
             node.stop(grace_ms)
         return node is not None
 
+    def _listen(self, port: int) -> ClientHttp:
+        try:
+            return ClientHttp(port, self.health, self.counters)
+        except OSError as error:
+            raise cannot_listen(Endpoint("127.0.0.1", port), "client_http_port", error) from error
+
+    def health(self) -> int:
+        """0 healthy, 1 closed, 2 the master did not answer the last heartbeat."""
+        if not self.is_open:
+            return 1
+        return 0 if self.client.is_connected else 2
+
+    def counters(self) -> dict[str, int]:
+        """Of the memory lent, summed over its nodes."""
+        with self._lock:
+            nodes = set(self._nodes.values())
+        total = {"nodes": len(nodes), "connected": int(self.client.is_connected)}
+        for node in nodes:
+            for name, value in node.status()["stats"].items():
+                total[name] = total.get(name, 0) + value
+        return total
+
     def end(self) -> None:
         with self._lock:
             nodes, self._nodes = set(self._nodes.values()), {}
         if os.getpid() != self.process:
             return
+        http, self.http = self.http, None
+        if http is not None:
+            http.end()
         for node in nodes:
             node.stop()
         self.client.close()

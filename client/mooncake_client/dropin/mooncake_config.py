@@ -154,30 +154,49 @@ class MooncakeConfig:
     @staticmethod
     def from_file(file_path: str) -> MooncakeConfig:
         """From a JSON file. Required: local_hostname, metadata_server, master_server_address."""
-        with open(file_path, encoding="utf-8") as file:
-            text = file.read(CONFIG_FILE_BYTES_MAX + 1)
-        if len(text) > CONFIG_FILE_BYTES_MAX:
-            raise InvalidArgument(f"{file_path} is larger than {CONFIG_FILE_BYTES_MAX} bytes")
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise InvalidArgument(f"{file_path} is not JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise InvalidArgument(f"{file_path} holds a {type(values).__name__}, not an object of settings")
-        return from_mapping(values, FILE_DEFAULTS, where=file_path)
+        return from_mapping(file_settings(file_path), FILE_DEFAULTS, where=file_path)
 
     @staticmethod
     def load_from_env() -> MooncakeConfig:
         """From the file that MOONCAKE_CONFIG_PATH names, else from MOONCAKE_MASTER and its kin."""
-        path = os.environ.get("MOONCAKE_CONFIG_PATH")
-        if path:
-            return MooncakeConfig.from_file(path)
-        if not os.environ.get("MOONCAKE_MASTER"):
-            raise InvalidArgument(
-                "neither MOONCAKE_CONFIG_PATH (a file) nor MOONCAKE_MASTER (host:port) is in the environment"
-            )
-        given = {name: os.environ[key] for key, name in _VARIABLES.items() if key in os.environ}
-        return from_mapping(given, ENVIRONMENT_DEFAULTS, where="the environment")
+        return load_config("", {})
+
+
+def load_config(path: str, overrides: Mapping[str, Any]) -> MooncakeConfig:
+    """From a file, or as the environment says where `path` is empty; overrides win over either."""
+    path = path or os.environ.get("MOONCAKE_CONFIG_PATH", "")
+    settings = file_settings(path) if path else environment_settings()
+    for name in overrides:
+        wins = _SPELLINGS.get(name, name)
+        settings = {key: value for key, value in settings.items() if _SPELLINGS.get(key, key) != wins}
+    if not path and not any(
+        _SPELLINGS.get(name, name) == "master_server_address" for name in [*settings, *overrides]
+    ):
+        raise InvalidArgument(
+            "neither MOONCAKE_CONFIG_PATH (a file) nor MOONCAKE_MASTER (host:port) is in the environment"
+        )
+    defaults = FILE_DEFAULTS if path else ENVIRONMENT_DEFAULTS
+    return from_mapping({**settings, **overrides}, defaults, where=path or "the environment")
+
+
+def file_settings(path: str) -> dict[str, Any]:
+    """What a JSON file says, not yet checked."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read(CONFIG_FILE_BYTES_MAX + 1)
+    if len(text) > CONFIG_FILE_BYTES_MAX:
+        raise InvalidArgument(f"{path} is larger than {CONFIG_FILE_BYTES_MAX} bytes")
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"{path} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise InvalidArgument(f"{path} holds a {type(values).__name__}, not an object of settings")
+    return values
+
+
+def environment_settings() -> dict[str, Any]:
+    """What the environment says, not yet checked."""
+    return {name: os.environ[key] for key, name in _VARIABLES.items() if os.environ.get(key)}
 
 
 _VARIABLES: Final[Mapping[str, str]] = {

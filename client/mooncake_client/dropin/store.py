@@ -20,7 +20,7 @@ from mooncake_client.dropin.tensors import Tensors
 from mooncake_client.dropin.tp_tensors import TpTensors
 from mooncake_store.errors import StoreError
 
-HEALTHY, NOT_INITIALIZED, MASTER_UNREACHABLE = 0, 1, 2
+NOT_INITIALIZED = 1
 
 
 def _positional(
@@ -108,10 +108,8 @@ class MooncakeDistributedStore(
 
     def health_check(self) -> int:
         """0 healthy, 1 not set up or closed, 2 the master did not answer the last heartbeat."""
-        client = self._client()
-        if client is None:
-            return NOT_INITIALIZED
-        return HEALTHY if client.is_connected else MASTER_UNREACHABLE
+        membership = self._membership
+        return NOT_INITIALIZED if membership is None else membership.health()
 
     def get_hostname(self) -> str:
         """The name of the segment lent at setup, by which others can prefer it; else local_hostname."""

@@ -1,0 +1,8 @@
+"""The metadata server; `mooncake_http_metadata_server` runs it."""
+
+from mooncake_client.dropin.http_metadata_server import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    raise SystemExit(main())
