@@ -260,6 +260,7 @@ class AsyncStore(StoreHandle):
     events = awaited(verbs.events)
     remove = awaited(verbs.remove)
     remove_many = awaited(verbs.remove_many)
+    remove_all = awaited(verbs.remove_all)
     segments = awaited(verbs.segments)
     stats = awaited(verbs.stats)
 

@@ -176,6 +176,7 @@ class Store(StoreHandle):
     events = blocking(verbs.events)
     remove = blocking(verbs.remove)
     remove_many = blocking(verbs.remove_many)
+    remove_all = blocking(verbs.remove_all)
     segments = blocking(verbs.segments)
     stats = blocking(verbs.stats)
 

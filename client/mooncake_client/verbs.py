@@ -8,6 +8,7 @@ are those of the method that it becomes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
@@ -440,6 +441,44 @@ def remove_many(
         ]
 
     return (yield from positional(keys, (), {}, ask))
+
+
+def remove_all(
+    store: StoreHandle,
+    prefix: Key = b"",
+    *,
+    pattern: str | bytes | None = None,
+    force: bool = True,
+    timeout_ms: int | None = None,
+) -> Steps[int]:
+    """End all values whose keys begin with `prefix`; how many there were.
+
+    pattern: only those whose keys it matches anywhere (of Python's `re`; bytes, or its UTF-8). force: as in
+        remove; without it those that a reader holds stay, and are not counted.
+    timeout_ms: of each request; a page of keys is two. What is put meanwhile may stay.
+    """
+    page = pages(store, prefix, timeout_ms)
+    matches = _key_pattern(pattern)
+    removed, cursor = 0, 0
+    while True:
+        found, cursor = yield from page(cursor)
+        keys = [entry.key for entry in found if matches is None or matches.search(entry.key)]
+        answers = yield from remove_many(store, keys, force=force, timeout_ms=timeout_ms)
+        for answer in answers:
+            if isinstance(answer, StoreError) and answer.code != Status.OBJECT_HAS_LEASE:
+                raise answer
+            removed += answer is True
+        if cursor == 0:
+            return removed
+
+
+def _key_pattern(pattern: str | bytes | None) -> re.Pattern[bytes] | None:
+    if pattern is None:
+        return None
+    try:
+        return re.compile(pattern.encode("utf-8") if isinstance(pattern, str) else pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidArgument(f"pattern {pattern!r} is not a regular expression: {error}") from error
 
 
 # ---- looking at the pool

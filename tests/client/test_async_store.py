@@ -136,6 +136,9 @@ async def test_every_verb_answers_as_the_one_that_waits(shared: Store, store: As
         assert (await store.stats())["key_count"] >= 4
         assert await store.remove("a") is True
         assert await store.remove_many(["b", "missing"]) == [True, False]
+        await store.put_many(["x1", "x2"], [b"v", b"v"])
+        assert await store.remove_all("x", pattern="2$") == 1
+        assert await store.remove_all("x") == 1
         with store.register(bytearray(16)) as registration:
             pass
         with pytest.raises(InvalidArgument):

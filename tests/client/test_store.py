@@ -136,6 +136,31 @@ def test_a_batch_larger_than_a_request_is_cut(store: Store) -> None:
     assert set(store.remove_many(keys)) == {True}
 
 
+def test_remove_all_by_prefix_and_pattern(store: Store, shared: Store) -> None:
+    """Over several pages, and never another tenant's."""
+    shared.put("a1", b"of another tenant")
+    keys = [f"{letter}{index}" for letter in "ab" for index in range(1_200)]
+    store.put_many(keys, [b"v"] * len(keys))
+    assert store.remove_all("a", pattern=r"^a\d$") == 10
+    assert store.remove_all(pattern=b"[ab]0$") == 1
+    assert store.remove_all("b") == 1_199
+    assert store.remove_all("c") == 0
+    assert len(list(store.keys())) == 1_190
+    assert store.remove_all() == 1_190
+    assert shared.remove("a1")
+    with pytest.raises(InvalidArgument, match=r"\["):
+        store.remove_all(pattern="[")
+
+
+def test_remove_all_without_force_leaves_what_is_being_read(store: Store) -> None:
+    store.put_many(["k", "l"], [b"v", b"w"])
+    opened = store._client().open(["k"])
+    assert store.remove_all(force=False) == 1
+    assert store.exists_many(["k", "l"]) == [True, False]
+    assert store.remove_all() == 1
+    del opened
+
+
 def test_one_bad_entry_shifts_nothing(store: Store) -> None:
     keys: list[Any] = ["a", "", "b", "x" * 1025, -1, "c", "d"]
     values: list[Any] = [b"a", b"", b"b", b"", b"", object(), b"d"]
