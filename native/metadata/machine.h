@@ -186,6 +186,7 @@ class Machine {
     void forget_put(PutIndex index);
     bool is_replaceable(const Put& put) const;
 
+    std::size_t draw_by_capacity(const std::vector<SegmentIndex>& dram);
     std::vector<SegmentIndex> choose_segments(const wire::PutStart& request, const Session& session,
                                               std::uint64_t size);
     bool is_candidate(const Segment& segment, const wire::AvoidList& avoid, std::uint64_t bytes) const {

@@ -10,6 +10,8 @@ namespace {
 
 // free_ratio_first looks at this many segments for each copy wanted.
 constexpr std::size_t kSampledACopy = 6;
+// So many small segments drawn in a row, one of them is taken: many beside few large ones fill a bit sooner.
+constexpr std::size_t kDrawsMax = 64;
 // A promise outlives the driver's patience (alloc_wait_ms, 100) and ends by itself if its command was
 // dropped.
 constexpr std::uint64_t kPromiseMs = 1'000;
@@ -58,6 +60,18 @@ class Choice {
 
 }  // namespace
 
+// A place in the list: the larger a segment the likelier, so that those of different sizes fill alike.
+std::size_t Machine::draw_by_capacity(const std::vector<SegmentIndex>& dram) {
+    const std::uint64_t largest = segments_.largest_dram_bytes();
+    std::size_t drawn = random_.below(dram.size());
+    for (std::size_t more = kDrawsMax; more > 0; --more) {
+        const std::uint64_t capacity = segments_.at(dram[drawn]).capacity_bytes;
+        if (capacity == largest || random_.below(largest) < capacity) break;
+        drawn = random_.below(dram.size());
+    }
+    return drawn;
+}
+
 std::vector<SegmentIndex> Machine::choose_segments(const wire::PutStart& request, const Session& session,
                                                    std::uint64_t size) {
     const std::uint64_t bytes = wire::range_bytes(size, wire::Tier::kDram);
@@ -78,7 +92,7 @@ std::vector<SegmentIndex> Machine::choose_segments(const wire::PutStart& request
     // All that have room, from a random one on; a sample is enough to pick the freest from.
     const bool by_free = options_.allocation == AllocationStrategy::kFreeRatioFirst;
     const std::size_t enough = by_free ? kSampledACopy * request.options.replica_count : dram.size();
-    const std::size_t start = random_.below(dram.size());
+    const std::size_t start = draw_by_capacity(dram);
     const bool local = (request.options.flags & wire::kPutLocal) != 0 ||
                        options_.allocation == AllocationStrategy::kLocalFirst;
     std::vector<SegmentIndex> candidates;

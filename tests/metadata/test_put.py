@@ -211,6 +211,18 @@ def test_freest_segment_is_chosen_with_free_ratio_first(make: Make) -> None:
     assert second.places[0][1] == a
 
 
+def test_segments_of_different_sizes_fill_alike(pool: Harness) -> None:
+    """UP 18: 64 and 256 KiB, half full of values placed at random, differ by less than ten points."""
+    node = pool.open()
+    for name, capacity in (("small", 64 << 10), ("large", 256 << 10)):
+        pool.mount(node, name, capacity)
+    for first in range(0, 2_560, 40):
+        pool.put(node, *(b"%d" % number for number in range(first, first + 40)))
+    small, large = (info["charged_bytes"] / info["capacity_bytes"] for info in pool.segments(node))
+    assert small + large == pytest.approx(1, abs=0.1)
+    assert abs(small - large) < 0.1
+
+
 def test_repeated_put_start_gets_the_same_grant_and_charges_once(pool: Harness) -> None:
     node = pool.open()
     pool.mount(node, "a", 1_024)
@@ -316,6 +328,7 @@ def test_unfinished_put_is_replaced_after_the_discard_timeout(make: Make) -> Non
 
 
 def test_put_of_a_session_that_is_gone_is_replaced_at_once(pool: Harness) -> None:
+    """UP 4: the key of a dead writer is not stuck."""
     node, other = pool.open(), pool.open()
     pool.mount(node, "a", 1_024)
     [old] = pool.put_start(other, b"k")
