@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from urllib.request import urlopen
 
 HANG_S = 60.0  # only turns a hang into a failure
 
@@ -120,6 +122,23 @@ def node(master_address: str, *flags: str) -> Process:
 
 def address_of(master: Process) -> str:
     return f"127.0.0.1:{master.wait_for(MASTER_READY).group(1)}"
+
+
+def metric(master: Process, name: str) -> float:
+    """A number of the master's metrics page, summed over its labels."""
+    port = master.wait_for(MASTER_READY).group(3)
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANG_S) as page:
+        lines = page.read().decode().splitlines()
+    found = [float(line.rsplit(" ", 1)[1]) for line in lines if re.split(r"[ {]", line)[0] == name]
+    assert found, f"no metric {name}"
+    return sum(found)
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Until a condition is true; the limit only turns a hang into a failure."""
+    deadline = time.monotonic() + HANG_S
+    while not holds():
+        assert time.monotonic() < deadline, f"never: {what}"
 
 
 def state(task: Path) -> str:

@@ -41,6 +41,7 @@ def test_a_wrong_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_busy_port_is_named_with_its_flag() -> None:
+    """UP 23: the port of a node."""
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         with node("127.0.0.1:1", f"--data_port={port}") as process:
@@ -110,7 +111,7 @@ def test_a_node_that_was_stopped_for_long_goes_on() -> None:
 
 
 def test_a_node_started_before_its_master_connects_by_itself() -> None:
-    """User problem 23.5: "client 20 s before master"."""
+    """UP 23: whoever comes first. User problem 23.5: "client 20 s before master"."""
     port = free_port()
     with node(f"127.0.0.1:{port}") as process:
         process.wait_for("waiting for the master")

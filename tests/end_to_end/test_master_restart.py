@@ -124,6 +124,7 @@ class Storm:
 
 @pytest.mark.slow
 def test_masters_killed_amid_calls_lose_no_acknowledged_put_and_undo_no_remove(tmp_path: Path) -> None:
+    """UP 3: amid puts, reads and removes too."""
     port = processes.free_port()
     flags = [f"--state_file={tmp_path / 'reign.json'}"]
     with contextlib.ExitStack() as running:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import random
 import signal
 import threading
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from urllib.request import urlopen
 
 import processes
 import pytest
+from processes import metric, wait_until
 
 from mooncake_client import Store
 from mooncake_client.records import Absence
@@ -22,12 +20,6 @@ from mooncake_client.records import Absence
 KEYS = [f"k{index}" for index in range(200)]
 VALUES = [random.Random(key).randbytes(20_000) for key in KEYS]
 VALUE_OF = dict(zip(KEYS, VALUES, strict=True))
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + processes.HANG_S
-    while not holds():
-        assert time.monotonic() < deadline, f"never: {what}"
 
 
 def wait_expelled(master: processes.Process, count: int) -> None:
@@ -41,15 +33,6 @@ def wait_for_replicas(store: Store, count: int, keys: int = len(KEYS)) -> None:
     wait_until(
         lambda: [info.replica_count for info in store.objects()].count(count) == keys, f"{count} replicas"
     )
-
-
-def metric(master: processes.Process, name: str) -> float:
-    port = master.wait_for(processes.MASTER_READY).group(3)
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=processes.HANG_S) as page:
-        for line in page.read().decode().splitlines():
-            if line.startswith(f"{name} "):
-                return float(line.split()[1])
-    raise AssertionError(f"no metric {name}")
 
 
 def start_node(stack: ExitStack, address: str, name: str, *flags: str) -> processes.Process:
@@ -140,6 +123,7 @@ class Readers:
 
 @pytest.mark.slow
 def test_a_stopped_node_hands_its_hot_values_over_without_a_failed_read() -> None:
+    """UP 2: SIGTERM of a node under read load fails no read."""
     with processes.master() as master, ExitStack() as stack:
         address = processes.address_of(master)
         leaving = start_node(stack, address, "leaving")

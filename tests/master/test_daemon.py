@@ -155,6 +155,7 @@ def test_discover_names_the_lane_and_the_version(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("flag", ["--port", "--lane_port", "--metrics_port"])
 def test_a_busy_port_is_one_line_that_names_port_and_flag(flag: str) -> None:
+    """UP 23: every port of the master."""
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         master = RunningMaster(f"{flag}={port}")

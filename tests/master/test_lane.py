@@ -67,6 +67,7 @@ def test_every_answer_carries_the_epoch(master: _core.Master, client: LanePeer) 
 
 
 def test_versions_that_do_not_meet_are_refused_naming_both(master: _core.Master) -> None:
+    """UP 21: and counted."""
     with LanePeer(master.lane_port, hello=False) as peer:
         body = _core.encode_hello(CLIENT, bytes(16), software="7.0-peer", version_min=7, version_max=9)
         status, body = peer.ask("hello", body)

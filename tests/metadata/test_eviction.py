@@ -45,6 +45,7 @@ def press(pool: Harness, session: int, size: int = 64) -> bool:
 
 
 def test_oldest_access_goes_first_exactly(make: Make) -> None:
+    """UP 7: of unread values the oldest goes first."""
     pool = make(**UNDER_PRESSURE_ONLY)
     node = pool.open()
     pool.mount(node, "a", 8 * 64)
@@ -102,7 +103,7 @@ def test_bytes_already_retiring_are_counted_before_more_is_evicted(make: Make) -
 
 @pytest.mark.parametrize("ratio", [0.05, 0.10, 0.20])
 def test_watermark_round_frees_what_it_aims_at(make: Make, ratio: float) -> None:
-    """max(ratio, used - high + ratio) of the capacity, within a tenth or one object."""
+    """UP 7: max(ratio, used - high + ratio) of the capacity, within a tenth or one object."""
     pool = make(eviction_high_watermark_ratio=0.9, eviction_ratio=ratio)
     node = pool.open()
     capacity = 1_000 * 64

@@ -118,6 +118,7 @@ def test_same_name_with_another_incarnation_expels_the_old_one(pool: Harness) ->
 
 
 def test_endpoint_of_an_earlier_incarnation_expels_it(pool: Harness) -> None:
+    """UP 10: one endpoint, one segment."""
     node, restarted = pool.open(), pool.open()
     old = pool.mount(node, "a", 1_024, endpoints=["tcp://x:1"])
     new = pool.mount(restarted, "b", 1_024, endpoints=["tcp://x:1"])

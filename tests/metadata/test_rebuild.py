@@ -83,6 +83,7 @@ def test_what_a_node_held_is_found_again_under_its_id_and_size(pool: Harness) ->
 
 
 def test_nothing_is_granted_on_a_segment_before_its_inventory_ended(pool: Harness) -> None:
+    """UP 3: no write lands on memory that may still hold a listed key."""
     node = Returning(pool, "a")
     assert pool.put_start(node.session, b"new")[0].status == REBUILDING
     assert node.tell(held(1, b"k"), flags=FIRST) == OK

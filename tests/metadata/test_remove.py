@@ -35,6 +35,7 @@ def test_released_and_expired_leases_let_a_value_go(make: Make) -> None:
 
 
 def test_exists_hold_and_hard_pin_do_not_refuse_a_remove(pool: Harness) -> None:
+    """UP 20: a look-up alone does not block a remove."""
     node = pool.open()
     pool.mount(node, "a", 1_024)
     pool.put(node, b"k", flags=HARD_PIN)

@@ -136,7 +136,7 @@ def test_a_stopped_node_is_expelled_when_it_was_silent_for_half_its_time(world: 
 
 
 def test_a_starved_master_expels_nobody_for_probes_that_it_missed_itself(world: Pool) -> None:
-    """Every probe fails for want of the master's own time; its clock counts 500 ms a reading at most."""
+    """UP 9: every probe fails for want of its own time; its clock counts 500 ms a reading at most."""
     world.pass_time(500, heard=True)
     assert not world.probe("failed")
     world.pass_time(500, heard=False)
