@@ -78,6 +78,14 @@ class Server:
                 raise ServerError(f"{self._name} was to {what} but {state}:\n{tail}")
             time.sleep(_POLL_S)
 
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and gone. Idempotent."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         """SIGTERM, and SIGKILL where that is not heard in time."""
         self._process.send_signal(signal.SIGTERM)
