@@ -119,6 +119,14 @@ class SegmentReport(TypedDict):
     sealed_count: int
     sealed_checksum: int
 
+class Tombstones(TypedDict):
+    epoch: int
+    closed_epoch: int
+    expelled: list[bytes]
+    floors: list[tuple[bytes, int]]
+    replicas: list[int]
+    keys: list[tuple[int, int]]
+
 class Report(Request):
     last_command_id: int
     segments: list[SegmentReport]
@@ -332,8 +340,21 @@ def encode_report(
     session: int, last_command_id: int, segments: Sequence[SegmentReport], freed: Sequence[int]
 ) -> bytes: ...
 def parse_report(body: bytes) -> Report: ...
-def encode_report_reply(settled_id: int, unknown_segments: Sequence[int]) -> bytes: ...
-def parse_report_reply(body: bytes) -> tuple[int, list[int]]: ...
+def encode_report_reply(
+    settled_id: int, unknown_segments: Sequence[int], tombstones_generation: int = 0
+) -> bytes: ...
+def parse_report_reply(body: bytes) -> tuple[int, list[int], int]: ...
+def encode_tombstones(
+    closed_epoch: int = 0,
+    expelled: Sequence[bytes] = [],
+    floors: Sequence[tuple[bytes, int]] = [],
+    replicas: Sequence[int] = [],
+    keys: Sequence[tuple[int, int]] = [],
+    epoch: int = 0,
+) -> bytes: ...
+def parse_tombstones(body: bytes) -> Tombstones: ...
+def encode_tombstones_request(session: int, kept: bytes) -> bytes: ...
+def parse_tombstones_reply(body: bytes) -> tuple[int, bytes]: ...
 def encode_inventory(
     session: int,
     flags: int,
@@ -574,6 +595,7 @@ class Metadata:
     def refuse_waiting(self, command: MetadataCommand, now_ms: int) -> None: ...
     def session_attached(self, session: int, now_ms: int) -> None: ...
     def session_detached(self, session: int, now_ms: int) -> None: ...
+    def retire_confirmed(self, replicas: Sequence[int]) -> None: ...
     def freed(self, replicas: Sequence[int]) -> list[tuple[str, int, int, int]]: ...
     def copy_order(self, target: int) -> dict[str, Any] | None:
         """What its node is told: target, segment, source, digest, put_id, size, timeout_ms, endpoints."""
@@ -593,6 +615,11 @@ class Metadata:
     def master(self) -> bytes: ...
     @property
     def settled_id(self) -> int: ...
+    @property
+    def tombstones_generation(self) -> int: ...
+    @property
+    def tombstones(self) -> bytes: ...
+    def restore_tombstones(self, kept: bytes) -> bool: ...
     def stats(self) -> dict[str, int]: ...
     def check_invariants(self) -> None:
         """Raises RuntimeError with what is broken."""
@@ -877,6 +904,7 @@ class Master:
         replay_window: int = 1_024,
         alloc_wait_ms: int = 100,
         remove_confirm_timeout_ms: int = 1_000,
+        keeps_tombstones: bool = False,
         parked_calls_max: int = 4_096,
         lane_host: str = "0.0.0.0",
         lane_port: int = 0,
@@ -909,6 +937,20 @@ class Master:
 
     def request_histograms(self) -> dict[str, tuple[int, int, int, tuple[int, ...]]]:
         """By verb: requests answered, those refused whole, sum of µs, requests a bucket (not cumulative)."""
+
+    def restore_tombstones(self, kept: bytes) -> None:
+        """What the last master here left, before start(). Raises ValueError when it does not parse."""
+
+    def tombstones_kept(self, generation: int) -> None:
+        """With keeps_tombstones: those of this generation are on disk; removes that waited are answered."""
+
+    @property
+    def tombstones_generation(self) -> int:
+        """Rises when `tombstones` changes; read it before them."""
+
+    @property
+    def tombstones(self) -> bytes:
+        """Packed (parse_tombstones): what a master after this one must not take in."""
 
     def check_invariants(self) -> None:
         """Abort the process with what is wrong, if anything is. For tests."""

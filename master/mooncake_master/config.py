@@ -76,7 +76,8 @@ class MasterConfig:
     state_file: str = setting(
         Kind.TEXT,
         "auto",
-        "File that keeps the number of this master's reign, so that nodes follow it at once after a restart. "
+        "File that keeps the number of this master's reign, so that nodes follow it at once after a restart, "
+        "and what was removed that nodes may still hold. "
         "auto: master-PORT.json in $STATE_DIRECTORY or $XDG_STATE_HOME/mooncake_store; none: keep nothing.",
     )
 
@@ -152,7 +153,8 @@ class MasterConfig:
     remove_confirm_timeout_ms: int = setting(
         Kind.DURATION,
         1_000,
-        "A remove waits at most this long for the node to confirm; after it the retire stays pending.",
+        "A remove, or a put over a value, waits at most this long for the nodes that held one to confirm; "
+        "after it the retire stays pending.",
         minimum=0,
         maximum=600_000,
     )

@@ -39,8 +39,11 @@ HTTP_IDLE_S: Final = 15.0
 interval: its connections stay)."""
 SUMMARY_INTERVAL_S: Final = 10.0
 LOOK_INTERVAL_S: Final = 1.0  # between looks at the pool, for the log
-EPOCH_LOOK_S: Final = 1.0
-"""How often a later epoch, taken because a node knew one, is looked for to be noted in --state_file."""
+STATE_LOOK_S: Final = 0.05
+"""How often what --state_file keeps is looked at: below remove_confirm_timeout, after which a remove is
+answered although a node has not carried it out."""
+STATE_RETRY_S: Final = 5.0
+"""After a write that failed: a full disk is worth a line now and then, not ten a second."""
 MESSAGE_BYTES_MAX: Final = 32 << 20
 """Largest gRPC message: 16,384 keys of 1,024 bytes, and what goes with them."""
 
@@ -79,7 +82,14 @@ class Daemon:
         _check_port_is_free(listen, self.config.grpc_port_flag)
         _check_port_is_free(Endpoint(self.config.metrics_host, self.config.metrics_port), "--metrics_port")
         reign = Reign.of(self.config)
-        native = start_native(self.config, lane_host=listen.host, epoch=reign.take())
+        epoch = reign.take()
+        native = start_native(
+            self.config,
+            lane_host=listen.host,
+            epoch=epoch,
+            tombstones=reign.tombstones,
+            keeps_tombstones=reign.path is not None,
+        )
         self._native = native
         self.lane_port = native.lane_port
         door = Door(native)
@@ -88,7 +98,7 @@ class Daemon:
         if self.config.enable_metric_reporting:
             self._tasks.append(asyncio.create_task(self._log_summaries(native)))
         self._tasks.append(asyncio.create_task(self._log_changes(native, admin)))
-        self._tasks.append(asyncio.create_task(self._keep_epoch(native, reign)))
+        self._tasks.append(asyncio.create_task(self._keep_state(native, reign)))
         log.info(
             "mooncake_master %s serves gRPC on %s, the lane on port %d, HTTP on port %d; epoch %d",
             __version__,
@@ -149,10 +159,19 @@ class Daemon:
             "lane_port": self.lane_port,
         }
 
-    async def _keep_epoch(self, native: _core.Master, reign: Reign) -> None:
+    async def _keep_state(self, native: _core.Master, reign: Reign) -> None:
+        kept = (native.epoch, 0)
         while True:
-            await asyncio.sleep(EPOCH_LOOK_S)
-            await asyncio.to_thread(reign.note, native.epoch)
+            await asyncio.sleep(STATE_LOOK_S)
+            now = (native.epoch, native.tombstones_generation)
+            if now == kept:
+                continue
+            is_kept = await asyncio.to_thread(reign.note, now[0], native.tombstones)
+            native.tombstones_kept(now[1])  # where it is not, no remove gains by waiting for it
+            if is_kept:
+                kept = now
+            else:
+                await asyncio.sleep(STATE_RETRY_S)
 
     async def _log_summaries(self, native: _core.Master) -> None:
         metrics = MetricsPage(native, identity=dict)

@@ -12,7 +12,14 @@ from mooncake_store.endpoints import Endpoint
 from mooncake_store.ports import cannot_listen
 
 
-def start_native(config: MasterConfig, *, lane_host: str, epoch: int) -> _core.Master:
+def start_native(
+    config: MasterConfig,
+    *,
+    lane_host: str,
+    epoch: int,
+    tombstones: bytes = b"",
+    keeps_tombstones: bool = False,
+) -> _core.Master:
     """A started native master; its lane listens. Raises StoreError naming --lane_port when it cannot."""
     native = _core.Master(
         lane_host=lane_host,
@@ -20,6 +27,7 @@ def start_native(config: MasterConfig, *, lane_host: str, epoch: int) -> _core.M
         lane_threads=config.lane_thread_count(),
         software=__version__,
         epoch=epoch,
+        keeps_tombstones=keeps_tombstones,
         client_ttl_ms=config.client_ttl_ms,
         session_grace_ms=config.session_grace_ms,
         clock_step_max_ms=config.clock_step_max_ms,
@@ -43,6 +51,7 @@ def start_native(config: MasterConfig, *, lane_host: str, epoch: int) -> _core.M
         replay_window=config.replay_window,
         journal_events=config.journal_events,
     )
+    native.restore_tombstones(tombstones or _core.encode_tombstones())
     try:
         native.start()
     except OSError as error:

@@ -1,11 +1,14 @@
-"""The number of this master's reign (its epoch), kept in a file, so that a restart takes the next one.
+"""What a restarted master must know of its last life, kept in a file: the number of the reign (its epoch),
+and the tombstones of values that nodes may still hold.
 
 Nodes obey a higher epoch at once; one they know already, under another master, only after client_ttl without
-that one. Owns the file's place and form. Losing it loses no data: it costs a restart those seconds.
+that one. Tombstones are kept by the nodes, too, but the file knows them before the first node comes. Owns the
+file's place and form. Losing it loses no data: it costs a restart those seconds.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from mooncake_master.config import MasterConfig
+from mooncake_store import _core
 from mooncake_store.errors import StoreError
 
 log = logging.getLogger("mooncake_store.master")
@@ -24,12 +28,16 @@ WITHOUT: Final = "after a restart nodes will follow this master only after clien
 
 
 class Reign:
-    """One file with the last epoch taken. `path` None keeps nothing: the first epoch is 1 each time."""
+    """One file with the last epoch taken. `path` None keeps nothing: the first epoch is 1 each time.
+
+    `tombstones` is what the file's last writer left (packed; empty: nothing), from take() on.
+    """
 
     def __init__(self, path: Path | None, *, must_work: bool) -> None:
         self.path = path
         self._must_work = must_work
-        self._noted = 0
+        self.tombstones = b""
+        self._noted = (0, b"")
 
     @classmethod
     def of(cls, config: MasterConfig) -> Reign:
@@ -58,26 +66,34 @@ class Reign:
         if self.path is None:
             return epoch
         try:
-            _write_durably(self.path, epoch)
-            self._noted = epoch
+            self._write(epoch, self.tombstones)
         except OSError as error:
             self._failed("written", error)
         return epoch
 
-    def note(self, epoch: int) -> None:
-        """Keeps an epoch that the master took meanwhile because a node knew a later reign.
+    def note(self, epoch: int, tombstones: bytes = b"") -> bool:
+        """Keeps its tombstones, and an epoch that it took meanwhile because a node knew a later reign.
 
-        A running master goes on without the file: what fails is logged, and tried again at the next call.
+        A running master goes on without the file: what fails is logged, answered False and worth another try.
         """
-        if self.path is None or epoch <= self._noted:
-            return
+        if self.path is None or (max(epoch, self._noted[0]), tombstones) == self._noted:
+            return True
         try:
-            _write_durably(self.path, epoch)
-            self._noted = epoch
+            self._write(max(epoch, self._noted[0]), tombstones)
         except OSError as error:
             log.warning(
                 "the file %s (flag --state_file) cannot be written: %s; %s", self.path, error, WITHOUT
             )
+            return False
+        return True
+
+    def _write(self, epoch: int, tombstones: bytes) -> None:
+        assert self.path is not None
+        kept: dict[str, int | str] = {"epoch": epoch}
+        if tombstones:
+            kept["tombstones"] = base64.b64encode(tombstones).decode("ascii")
+        _write_durably(self.path, json.dumps(kept) + "\n")
+        self._noted = (epoch, tombstones)
 
     def _read(self) -> int:
         if self.path is None:
@@ -87,6 +103,8 @@ class Reign:
             epoch = kept["epoch"]
             if not isinstance(epoch, int) or epoch < 0:
                 raise ValueError(f"epoch is {epoch!r}")
+            self.tombstones = base64.b64decode(kept.get("tombstones", ""), validate=True)
+            _core.parse_tombstones(self.tombstones or _core.encode_tombstones())
         except FileNotFoundError:
             return 0
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -111,11 +129,11 @@ def _state_directory() -> Path:
     return Path("~/.local/state/mooncake_store").expanduser()
 
 
-def _write_durably(path: Path, epoch: int) -> None:
+def _write_durably(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.new")  # one name: a kill in between leaves one file, not many
     with beside.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"epoch": epoch}) + "\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)

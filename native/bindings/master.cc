@@ -33,7 +33,7 @@ Verb to_verb(int number) {
     const auto verb = static_cast<Verb>(number);
     const bool is_ours = (number >= static_cast<int>(Verb::kOpenSession) && number <= 255 &&
                           verb <= Verb::kInspect && wire::verb_name(verb) != nullptr) ||
-                         verb == Verb::kReport || verb == Verb::kInventory;
+                         verb == Verb::kReport || verb == Verb::kInventory || verb == Verb::kTombstones;
     if (!is_ours) {
         throw nb::value_error(("verb " + std::to_string(number) + " is not a request to a master").c_str());
     }
@@ -251,6 +251,11 @@ void set_uuid(MasterOptions& options, nb::handle value) {
     options.uuid = to_uuid(nb::borrow<nb::bytes>(value));
 }
 
+void set_keeps_tombstones(MasterOptions& options, nb::handle value) {
+    if (!nb::isinstance<nb::bool_>(value)) refuse("keeps_tombstones", value, "a bool");
+    options.driver.keeps_tombstones = nb::cast<bool>(value);
+}
+
 void set_evict_soft_pinned(MasterOptions& options, nb::handle value) {
     if (!nb::isinstance<nb::bool_>(value)) refuse("evict_soft_pinned", value, "a bool");
     options.metadata.evict_soft_pinned = nb::cast<bool>(value);
@@ -280,6 +285,7 @@ const std::vector<Setting>& settings() {
         integer<U64>(
             "soft_pin_max_ms", [](O& o) -> U64& { return o.metadata.soft_pin_max_ms; }, 0),
         {"evict_soft_pinned", set_evict_soft_pinned},
+        {"keeps_tombstones", set_keeps_tombstones},
         ratio("eviction_high_watermark_ratio",
               [](O& o) -> double& { return o.metadata.eviction_high_watermark_ratio; }),
         ratio("eviction_ratio", [](O& o) -> double& { return o.metadata.eviction_ratio; }),
@@ -447,6 +453,22 @@ class PyMaster {
         return named;
     }
 
+    std::uint64_t tombstones_generation() const {
+        return unlocked([](Master& master) { return master.tombstones_generation(); });
+    }
+    nb::bytes tombstones() const {
+        const wire::Buffer kept = unlocked([](Master& master) { return master.tombstones(); });
+        return to_python(wire::Bytes(kept));
+    }
+    void restore_tombstones(const nb::bytes& kept) const {
+        const bool parses = unlocked([&](Master& master) { return master.restore_tombstones(view(kept)); });
+        if (!parses) throw nb::value_error("these tombstones do not parse");
+    }
+
+    void tombstones_kept(std::uint64_t generation) const {
+        unlocked([&](Master& master) { master.tombstones_kept(generation); });
+    }
+
     void check_invariants() const {
         unlocked([](Master& master) { master.check_invariants(); });
     }
@@ -474,6 +496,10 @@ void bind_master(nb::module_& module) {
         .def("execute", &PyMaster::execute, nb::arg("verb"), nb::arg("body"), nb::arg("timeout_ms") = 10'000)
         .def("stats", &PyMaster::stats)
         .def("request_histograms", &PyMaster::request_histograms)
+        .def("restore_tombstones", &PyMaster::restore_tombstones, nb::arg("kept"))
+        .def("tombstones_kept", &PyMaster::tombstones_kept, nb::arg("generation"))
+        .def_prop_ro("tombstones_generation", &PyMaster::tombstones_generation)
+        .def_prop_ro("tombstones", &PyMaster::tombstones)
         .def("check_invariants", &PyMaster::check_invariants)
         .def_prop_ro("lane_port", &PyMaster::lane_port)
         .def_prop_ro("epoch", &PyMaster::epoch)

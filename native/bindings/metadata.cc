@@ -28,6 +28,8 @@ const char* kind_name(Effect::Kind kind) {
     switch (kind) {
         case Effect::Kind::kRetire:
             return "retire";
+        case Effect::Kind::kAwait:
+            return "await";
         case Effect::Kind::kExpel:
             return "expel";
         case Effect::Kind::kEndSession:
@@ -188,6 +190,9 @@ void bind_metadata(nb::module_& module) {
         .def("session_attached", &Metadata::session_attached, "session"_a, "now_ms"_a)
         .def("session_detached", &Metadata::session_detached, "session"_a, "now_ms"_a)
         .def(
+            "retire_confirmed", [](Metadata& self, const Ids& replicas) { self.retire_confirmed(replicas); },
+            "replicas"_a)
+        .def(
             "freed",
             [](Metadata& self, const Ids& replicas) {
                 Effects effects;
@@ -218,6 +223,13 @@ void bind_metadata(nb::module_& module) {
         .def_prop_ro("epoch", &Metadata::epoch)
         .def_prop_ro("master", [](const Metadata& self) { return from_uuid(self.master()); })
         .def_prop_ro("settled_id", &Metadata::settled_id)
+        .def_prop_ro("tombstones_generation", &Metadata::tombstones_generation)
+        .def_prop_ro("tombstones",
+                     [](const Metadata& self) { return bindings::to_python(wire::Bytes(self.tombstones())); })
+        .def(
+            "restore_tombstones",
+            [](Metadata& self, const nb::bytes& kept) { return self.restore_tombstones(view(kept)); },
+            "kept"_a)
         .def("stats", &stats)
         .def("check_invariants", &Metadata::check_invariants);
 }

@@ -4,6 +4,7 @@
 #include "bindings/wire_convert.h"
 #include "wire/control.h"
 #include "wire/frame.h"
+#include "wire/tombstones.h"
 
 using namespace nanobind::literals;
 
@@ -292,7 +293,7 @@ nb::list parse_segments_reply(const nb::bytes& body) {
     return segments;
 }
 
-// retire, its answer and the report's answer: a number and ids.
+// retire and its answer: a number and ids.
 template <auto Encode>
 nb::bytes encode_numbered(std::uint64_t number, const Ids& ids) {
     return written(
@@ -309,9 +310,65 @@ std::pair<std::uint64_t, Ids> parse_retire_reply(const nb::bytes& body) {
     return {message.command_id, std::move(message.freed)};
 }
 
-std::pair<std::uint64_t, Ids> parse_report_reply(const nb::bytes& body) {
+nb::bytes encode_report_reply(std::uint64_t settled_id, const Ids& unknown, std::uint64_t generation) {
+    check_bound("unknown_segments", unknown.size(), wire::kSegmentsAMountMax);
+    return written(
+        [&](wire::Writer& writer) { wire::encode_report_reply({settled_id, generation, unknown}, writer); });
+}
+
+std::tuple<std::uint64_t, Ids, std::uint64_t> parse_report_reply(const nb::bytes& body) {
     auto message = parsed(wire::parse_report_reply(view(body)), "report's answer");
-    return {message.settled_id, std::move(message.unknown_segments)};
+    return {message.settled_id, std::move(message.unknown_segments), message.tombstones_generation};
+}
+
+using Floors = std::vector<std::pair<nb::bytes, wire::ReplicaId>>;
+using Keys = std::vector<std::pair<std::uint64_t, wire::PutId>>;
+
+nb::bytes encode_tombstones(std::uint64_t closed_epoch, const std::vector<nb::bytes>& expelled,
+                            const Floors& floors, const Ids& replicas, const Keys& keys,
+                            std::uint64_t epoch) {
+    check_bound("expelled", expelled.size(), wire::kExpelledMax);
+    check_bound("keys", keys.size(), wire::kTombstonesMax);
+    wire::Tombstones tombstones;
+    tombstones.epoch = epoch;
+    tombstones.closed_epoch = closed_epoch;
+    for (const auto& incarnation : expelled) tombstones.expelled.push_back(to_uuid(incarnation));
+    for (const auto& [incarnation, floor] : floors)
+        tombstones.floors.push_back({to_uuid(incarnation), floor});
+    check_bound("replicas", replicas.size(), wire::kTombstonesMax);
+    tombstones.replicas = replicas;
+    for (const auto& [digest, put_id] : keys) tombstones.keys.push_back({digest, put_id});
+    return written([&](wire::Writer& writer) { wire::encode(tombstones, writer); });
+}
+
+nb::dict parse_tombstones(const nb::bytes& body) {
+    const auto message = parsed(wire::parse_tombstones(view(body)), "tombstones");
+    nb::list expelled;
+    for (const auto& incarnation : message.expelled) expelled.append(from_uuid(incarnation));
+    nb::list floors;
+    for (const auto& floor : message.floors)
+        floors.append(nb::make_tuple(from_uuid(floor.incarnation), floor.replica));
+    nb::list keys;
+    for (const auto& key : message.keys) keys.append(nb::make_tuple(key.digest, key.put_id));
+    nb::dict dict;
+    dict["epoch"] = message.epoch;
+    dict["closed_epoch"] = message.closed_epoch;
+    dict["expelled"] = expelled;
+    dict["floors"] = floors;
+    dict["replicas"] = message.replicas;
+    dict["keys"] = keys;
+    return dict;
+}
+
+nb::bytes encode_tombstones_request(std::uint64_t session, const nb::bytes& kept) {
+    return written([&](wire::Writer& writer) {
+        wire::encode_tombstones_request({session, 0, 0, 0}, view(kept), writer);
+    });
+}
+
+std::pair<std::uint64_t, nb::bytes> parse_tombstones_reply(const nb::bytes& body) {
+    const auto message = parsed(wire::parse_tombstones_reply(view(body)), "tombstones' answer");
+    return {message.generation, to_python(message.kept)};
 }
 
 nb::bytes encode_report(std::uint64_t session, std::uint64_t last_command_id,
@@ -425,9 +482,15 @@ void bind_wire_messages(nb::module_& module) {
     module.def("parse_retire_reply", &parse_retire_reply, "body"_a);
     module.def("encode_report", &encode_report, "session"_a, "last_command_id"_a, "segments"_a, "freed"_a);
     module.def("parse_report", &parse_report, "body"_a);
-    module.def("encode_report_reply", &encode_numbered<&wire::encode_report_reply>, "settled_id"_a,
-               "unknown_segments"_a);
+    module.def("encode_report_reply", &encode_report_reply, "settled_id"_a, "unknown_segments"_a,
+               "tombstones_generation"_a = 0);
     module.def("parse_report_reply", &parse_report_reply, "body"_a);
+    module.def("encode_tombstones", &encode_tombstones, "closed_epoch"_a = 0,
+               "expelled"_a = std::vector<nb::bytes>{}, "floors"_a = Floors{}, "replicas"_a = Ids{},
+               "keys"_a = Keys{}, "epoch"_a = 0);
+    module.def("parse_tombstones", &parse_tombstones, "body"_a);
+    module.def("encode_tombstones_request", &encode_tombstones_request, "session"_a, "kept"_a);
+    module.def("parse_tombstones_reply", &parse_tombstones_reply, "body"_a);
     module.def("encode_inventory", &encode_inventory, "session"_a, "flags"_a, "items"_a, "total_count"_a,
                "total_checksum"_a);
     module.def("parse_inventory", &parse_inventory, "body"_a);

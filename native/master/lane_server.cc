@@ -28,6 +28,7 @@ Door door_of(Verb verb) {
         case Verb::kDrain:
         case Verb::kReport:
         case Verb::kInventory:
+        case Verb::kTombstones:
             return Door::kNodes;
         case Verb::kExists:
         case Verb::kMatchPrefix:

@@ -56,6 +56,12 @@ class Master {
 
     std::vector<std::pair<std::string, std::uint64_t>> stats() const;
     std::vector<RequestMetrics::Histogram> request_histograms() const;
+    // What a master after this one must not take in: see StateDriver and Metadata. restore is for before
+    // start().
+    std::uint64_t tombstones_generation() const { return driver_->tombstones_generation(); }
+    wire::Buffer tombstones() const { return driver_->tombstones(); }
+    bool restore_tombstones(wire::Bytes kept) { return driver_->restore_tombstones(kept); }
+    void tombstones_kept(std::uint64_t generation) { driver_->tombstones_kept(generation); }
     void check_invariants() const { driver_->check_invariants(); }
 
   private:

@@ -57,6 +57,7 @@ struct StateDriver::Call : std::enable_shared_from_this<StateDriver::Call> {
 
     std::vector<wire::ReplicaId> awaited;  // retired by it; those still unconfirmed are in awaited_
     std::size_t unconfirmed = 0;
+    std::uint64_t needs_kept = 0;  // tombstones of this generation, before it is answered
 };
 
 struct StateDriver::Answer {
@@ -159,6 +160,15 @@ bool StateDriver::retire_answered(const LinkPtr& link, Status status, wire::Byte
     std::vector<wire::ReplicaId> freed;
     std::copy_if(reply->freed.begin(), reply->freed.end(), std::back_inserter(freed),
                  [&](auto id) { return std::binary_search(replicas.begin(), replicas.end(), id); });
+    std::sort(freed.begin(), freed.end());
+    std::vector<wire::ReplicaId> in_use;
+    std::set_difference(replicas.begin(), replicas.end(), freed.begin(), freed.end(),
+                        std::back_inserter(in_use));
+    for (std::size_t at = 0; at < in_use.size(); at += keys_a_step_max_) {
+        const std::lock_guard guard(lock_);
+        const std::size_t count = std::min(keys_a_step_max_, in_use.size() - at);
+        metadata_.retire_confirmed(std::span(in_use).subspan(at, count));
+    }
     for (std::size_t at = 0; at < freed.size(); at += keys_a_step_max_) {
         if (at > 0) give_way();
         const std::lock_guard guard(lock_);
@@ -252,6 +262,34 @@ std::vector<std::pair<std::string, std::uint64_t>> StateDriver::stats() {
     stats.emplace_back("connected_sessions_count", links_of_.size());
     stats.emplace_back("clock_dropped_ms", clock_.dropped_ms());
     return stats;
+}
+
+std::uint64_t StateDriver::tombstones_generation() {
+    const std::lock_guard guard(lock_);
+    return metadata_.tombstones_generation();
+}
+
+wire::Buffer StateDriver::tombstones() {
+    const std::lock_guard guard(lock_);
+    return metadata_.tombstones();
+}
+
+bool StateDriver::restore_tombstones(wire::Bytes kept) {
+    const std::lock_guard guard(lock_);
+    return metadata_.restore_tombstones(kept);
+}
+
+void StateDriver::tombstones_kept(std::uint64_t generation) {
+    Outbox outbox;
+    {
+        const std::lock_guard guard(lock_);
+        kept_generation_ = std::max(kept_generation_, generation);
+        for (auto at = confirm_waiters_.begin(); at != confirm_waiters_.end();) {
+            const CallPtr call = *at++;
+            finish_if_confirmed(call, outbox);
+        }
+    }
+    carry_out(outbox);
 }
 
 void StateDriver::check_invariants() {
@@ -385,10 +423,14 @@ bool StateDriver::admit(const CallPtr& call, Outbox& outbox) {
 StateDriver::Progress StateDriver::settle(const CallPtr& call, Outbox& outbox) {
     const metadata::Command& command = call->command;
     if (!command.done()) return settle_waiting(call, outbox);
-    if (command.verb() == Verb::kMount) epoch_.store(metadata_.epoch(), std::memory_order_release);
     if (call->link && command.status() == Status::kSessionUnknown) detach(call->link, command.session());
     if (call->link && command.verb() == Verb::kOpenSession && wire::ok(command.status())) {
         attach(call->link, command.session(), outbox);
+    }
+    if (command.ends_unseen()) call->needs_kept = metadata_.generation_due();
+    // What it ended may have been on a node that left a moment ago.
+    if (promises_no_more_reads(command.verb())) {
+        call->needs_kept = std::max(call->needs_kept, expulsion_generation_);
     }
     if (!waits_for_confirmation(*call)) {
         finish(call, outbox);
@@ -429,8 +471,12 @@ StateDriver::Progress StateDriver::settle_waiting(const CallPtr& call, Outbox& o
 }
 
 bool StateDriver::waits_for_confirmation(const Call& call) const {
-    return call.unconfirmed > 0 && !call.command.retired().empty() && !is_stopped_ &&
-           options_.remove_confirm_timeout_ms > 0;
+    const bool waits = (call.unconfirmed > 0 && !call.command.retired().empty()) || !is_kept(call);
+    return waits && !is_stopped_ && options_.remove_confirm_timeout_ms > 0;
+}
+
+bool StateDriver::is_kept(const Call& call) const {
+    return !options_.keeps_tombstones || call.needs_kept <= kept_generation_;
 }
 
 bool StateDriver::parking_is_full() const {
@@ -464,8 +510,10 @@ void StateDriver::finish(const CallPtr& call, Outbox& outbox) {
     if (call->is_in_progress) in_progress_.erase({call->command.session(), call->command.sequence()});
     if (call->unconfirmed > 0) {
         for (const auto replica : call->awaited) {
-            const auto found = awaited_.find(replica);
-            if (found != awaited_.end() && found->second == call) awaited_.erase(found);
+            const auto [first, last] = awaited_.equal_range(replica);
+            const auto own =
+                std::find_if(first, last, [&](const auto& entry) { return entry.second == call; });
+            if (own != last) awaited_.erase(own);
         }
     }
     outbox.answers.push_back({call->command.verb(), status, std::move(body), std::move(call->askers)});
@@ -498,22 +546,22 @@ void StateDriver::expire_parked(std::uint64_t now_ms, Outbox& outbox) {
 // ---- under the lock: effects, sessions and links ----
 
 void StateDriver::absorb(Call* call, Outbox& outbox) {
+    epoch_.store(metadata_.epoch(), std::memory_order_release);
     bool space_returned = false;
     for (const auto& effect : effects_) {
         switch (effect.kind) {
             case metadata::Effect::Kind::kRetire: {
                 if (!queues_.retire(effect.segment, effect.replica)) break;
-                if (call != nullptr && promises_no_more_reads(call->command.verb())) {
-                    awaited_[effect.replica] = call->shared_from_this();
-                    call->awaited.push_back(effect.replica);
-                    ++call->unconfirmed;
-                }
+                await_confirmation(call, effect.replica);
                 want_commands(queues_.owner(effect.segment), outbox);
                 break;
             }
+            case metadata::Effect::Kind::kAwait:
+                await_confirmation(call, effect.replica);
+                break;
             case metadata::Effect::Kind::kExpel:
-                for (const auto replica : queues_.expelled(effect.segment))
-                    replica_confirmed(replica, outbox);
+                for (const auto replica : queues_.expelled(effect.segment)) replica_lost(replica, outbox);
+                expulsion_generation_ = metadata_.generation_due();
                 break;
             case metadata::Effect::Kind::kEndSession:
                 session_ended(effect.session, outbox);
@@ -544,12 +592,34 @@ void StateDriver::absorb(Call* call, Outbox& outbox) {
     }
 }
 
+void StateDriver::await_confirmation(Call* call, wire::ReplicaId replica) {
+    if (call == nullptr || !promises_no_more_reads(call->command.verb())) return;
+    awaited_.emplace(replica, call->shared_from_this());
+    call->awaited.push_back(replica);
+    ++call->unconfirmed;
+}
+
 void StateDriver::replica_confirmed(wire::ReplicaId replica, Outbox& outbox) {
-    const auto found = awaited_.find(replica);
-    if (found == awaited_.end()) return;
-    const CallPtr call = std::move(found->second);
-    awaited_.erase(found);
-    if (--call->unconfirmed == 0 && call->parked_in == &confirm_waiters_) finish(call, outbox);
+    for (auto found = awaited_.find(replica); found != awaited_.end(); found = awaited_.find(replica)) {
+        const CallPtr call = std::move(found->second);
+        awaited_.erase(found);
+        --call->unconfirmed;
+        finish_if_confirmed(call, outbox);
+    }
+}
+
+// Its node is out of the pool and was not told: a later master must know that, too.
+void StateDriver::replica_lost(wire::ReplicaId replica, Outbox& outbox) {
+    const auto [first, last] = awaited_.equal_range(replica);
+    for (auto found = first; found != last; ++found) {
+        found->second->needs_kept = metadata_.generation_due();
+    }
+    replica_confirmed(replica, outbox);
+}
+
+void StateDriver::finish_if_confirmed(const CallPtr& call, Outbox& outbox) {
+    if (call->unconfirmed == 0 && is_kept(*call) && call->parked_in == &confirm_waiters_)
+        finish(call, outbox);
 }
 
 // False: this connection carries as many sessions as it may.
@@ -578,7 +648,7 @@ void StateDriver::detach(const LinkPtr& link, wire::SessionId session) {
 }
 
 void StateDriver::session_ended(wire::SessionId session, Outbox& outbox) {
-    for (const auto replica : queues_.session_ended(session)) replica_confirmed(replica, outbox);
+    for (const auto replica : queues_.session_ended(session)) replica_lost(replica, outbox);
     const auto found = links_of_.find(session);
     if (found == links_of_.end()) return;
     for (const auto& link : found->second) std::erase(link->sessions, session);

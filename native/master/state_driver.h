@@ -36,6 +36,9 @@ struct DriverOptions {
     std::size_t parked_bytes_max = 256u << 20;
     std::size_t repeats_a_call_max = 16;   // askers that wait for one request in progress; then BUSY
     std::size_t sessions_a_link_max = 64;  // sessions that speak on one connection; then BUSY
+    // Somebody writes tombstones down and says so (tombstones_kept): what ends a value whose node may be met
+    // by a later master is answered only then, within the same timeout.
+    bool keeps_tombstones = false;
 };
 
 class StateDriver {
@@ -73,6 +76,11 @@ class StateDriver {
     RequestMetrics& metrics() { return metrics_; }
     // The state machine's counters and the driver's, by name.
     std::vector<std::pair<std::string, std::uint64_t>> stats();
+    // See Metadata. The generation of what is to be kept on disk, and that.
+    std::uint64_t tombstones_generation();
+    wire::Buffer tombstones();
+    bool restore_tombstones(wire::Bytes kept);
+    void tombstones_kept(std::uint64_t generation);
     void check_invariants();
 
   private:
@@ -102,6 +110,8 @@ class StateDriver {
     Progress settle(const CallPtr& call, Outbox& outbox);
     Progress settle_waiting(const CallPtr& call, Outbox& outbox);
     bool waits_for_confirmation(const Call& call) const;
+    bool is_kept(const Call& call) const;
+    void finish_if_confirmed(const CallPtr& call, Outbox& outbox);
     bool parking_is_full() const;
     void park(const CallPtr& call, std::list<CallPtr>& where);
     void unpark(const CallPtr& call);
@@ -110,7 +120,9 @@ class StateDriver {
     void expire_parked(std::uint64_t now_ms, Outbox& outbox);
     void expel_stalled_nodes(std::uint64_t now_ms, Outbox& outbox);
     void absorb(Call* call, Outbox& outbox);
+    void await_confirmation(Call* call, wire::ReplicaId replica);
     void replica_confirmed(wire::ReplicaId replica, Outbox& outbox);
+    void replica_lost(wire::ReplicaId replica, Outbox& outbox);
     bool attach(const LinkPtr& link, wire::SessionId session, Outbox& outbox);
     void detach(const LinkPtr& link, wire::SessionId session);
     void session_ended(wire::SessionId session, Outbox& outbox);
@@ -132,10 +144,13 @@ class StateDriver {
     RetireQueues queues_;
     std::unordered_map<wire::SessionId, std::vector<LinkPtr>> links_of_;
     std::unordered_map<RequestId, CallPtr, RequestIdHash> in_progress_;
-    std::unordered_map<wire::ReplicaId, CallPtr> awaited_;  // who waits for this replica's confirmation
+    // Who waits for this replica's confirmation.
+    std::unordered_multimap<wire::ReplicaId, CallPtr> awaited_;
     // In the order of their deadlines.
     std::list<CallPtr> space_waiters_;
     std::list<CallPtr> confirm_waiters_;
+    std::uint64_t kept_generation_ = 0;       // of tombstones
+    std::uint64_t expulsion_generation_ = 0;  // names whoever left the pool last
     std::size_t parked_bytes_ = 0;
     std::uint64_t space_generation_ = 0;  // rises whenever bytes come back
     std::uint64_t next_stall_check_ms_ = 0;

@@ -22,6 +22,8 @@ bool Command::waits_for_space() const {
 }
 const std::vector<wire::ReplicaId>& Command::retired() const { return state_->retired; }
 
+bool Command::ends_unseen() const { return state_->ends_unseen; }
+
 std::size_t Command::State::key_count() const {
     if (const auto* keys = std::get_if<wire::KeysRequest>(&message)) return keys->keys.count();
     if (const auto* put = std::get_if<wire::PutStart>(&message)) return put->keys.count();
@@ -125,6 +127,9 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
             break;
         case wire::Verb::kInspect:
             take(state, wire::parse_inspect(own));
+            break;
+        case wire::Verb::kTombstones:
+            take(state, wire::parse_tombstones_request(own));
             break;
         case wire::Verb::kHello:
         case wire::Verb::kRetire:

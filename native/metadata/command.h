@@ -35,6 +35,9 @@ class Command {
     // Once done(): replicas this remove, revoke or commit retired. The caller may be answered when all are
     // confirmed.
     const std::vector<wire::ReplicaId>& retired() const;
+    // Once done(): it ended values that nodes may come with of which nobody knows yet, so that a master after
+    // this one has to be told (see Metadata::generation_due).
+    bool ends_unseen() const;
 
     struct State;
     State& state() { return *state_; }

@@ -10,6 +10,7 @@
 #include "metadata/journal.h"
 #include "wire/control.h"
 #include "wire/lane.h"
+#include "wire/tombstones.h"
 
 namespace mooncake::metadata {
 
@@ -33,7 +34,7 @@ struct Command::State {
     wire::Buffer request;  // `message` views into it
     std::variant<std::monostate, wire::Request, wire::OpenSession, wire::Mount, wire::SegmentIds,
                  wire::KeysRequest, wire::PutStart, wire::PutEnd, wire::PutRevoke, wire::List, wire::Report,
-                 wire::Inventory, wire::Inspect, wire::Heartbeat>
+                 wire::Inventory, wire::Inspect, wire::Heartbeat, wire::TombstonesRequest>
         message;
     wire::Prefix prefix;
     wire::AvoidList avoid;
@@ -43,6 +44,7 @@ struct Command::State {
     wire::Status status = wire::Status::kOk;
     wire::Buffer body;
     std::vector<wire::ReplicaId> retired;
+    bool ends_unseen = false;
 
     // Where a batch stands: keys before it are answered.
     std::optional<wire::KeyList::Cursor> cursor;

@@ -149,13 +149,13 @@ void Machine::commit_copy(const Copy& copy, Effects& effects) {
     if (copy.moves && is_held(copy.record, copy.source.replica)) {
         ++counters_.handed_over_keys;
         ++segments_.at(copy.source.segment).handed_over;
-        move_away(copy.record, copy.source, effects);
+        drop_replica(copy.record, copy.source, ReplicaEvent::kMoved, effects);
     }
     if (object.replica_count < object.replicas_wanted) queue_repair(copy.record, 0);
 }
 
 // The replica goes, the object stays.
-void Machine::move_away(Ref ref, const Placed& source, Effects& effects) {
+void Machine::drop_replica(Ref ref, const Placed& source, ReplicaEvent event, Effects& effects) {
     Object& object = table_.object(ref);
     const ReplicaPosition position{source, bytes_on(source.segment, object.size)};
     if (auto* order = order_of(object, source.segment)) order->withdrawn(object);
@@ -168,8 +168,7 @@ void Machine::move_away(Ref ref, const Placed& source, Effects& effects) {
         if (placed(object, i).replica != source.replica) kept[count++] = placed(object, i);
     }
     replace_replicas(object, {kept.data(), count});
-    end_replica(position, ReplicaStatus::kLive, ReplicaEvent::kMoved,
-                table_.hash(object.tenant, object.key()), effects);
+    end_replica(position, ReplicaStatus::kLive, event, table_.hash(object.tenant, object.key()), effects);
 }
 
 void Machine::fail_copy(const Copy& copy, Effects& effects) {

@@ -62,6 +62,8 @@ struct Counters {
     std::uint64_t repair_searches = 0;   // of the index, for objects that lack replicas
     std::uint64_t handed_over_keys = 0;  // moved from a node that is leaving
     std::uint64_t drained_segments = 0;
+    std::uint64_t tombstone_lists = 0;  // handed over by nodes
+    std::uint64_t dead_keys = 0;        // taken in before a list told that they are dead
     std::uint64_t replayed_requests = 0;
     std::uint64_t unreachable_reports = 0;  // segments named by heartbeats
     std::uint64_t probes = 0;

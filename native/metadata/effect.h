@@ -12,6 +12,7 @@ namespace mooncake::metadata {
 struct Effect {
     enum class Kind : std::uint8_t {
         kRetire,      // tell the segment's node to end this replica, until it confirms
+        kAwait,       // this replica, told before, matters to who asked now: its answer waits for it, too
         kExpel,       // the segment left the pool: drop its retire queue and end its node's waiting
         kEndSession,  // the session is gone: forget its connections
         kMounted,  // the segment is in the pool (session = its owner): bind it to the connection that asked

@@ -12,11 +12,13 @@ bool Machine::tick(std::uint64_t now_ms, Effects& effects) {
     meet_deadlines(budget, effects);
     end_sessions(budget, effects);
     reap_puts(budget, effects);
-    if (now_ms_ >= rebuild_until_ms_ && !is_rebuild_over_) {
+    bool idle = sweep_dead(budget, effects);
+    if (idle && !is_rebuilding() && !is_rebuild_over_) {
         is_search_due_ = is_search_due_ || epoch_ > 1;  // for what no node came back with
         end_rebuild();
     }
-    bool idle = sweep_expelled(budget, effects);
+    if (now_ms_ >= tell_tombstones_ms_) tell_tombstones();
+    idle = sweep_expelled(budget, effects) && idle;
     expire_copies(effects);
     idle = search_leaving(budget) && idle;
     idle = search_needy(budget, effects) && idle;

@@ -38,6 +38,7 @@ std::string Machine::broken_accounting() const {
     struct Sums {
         std::array<std::uint64_t, kReplicaStatuses> bytes{}, counts{};
         std::uint64_t hard = 0, soft = 0, promised = 0;
+        std::uint64_t ended = 0, listed = 0;
     };
     std::vector<Sums> sums(segments_.slot_count());
     const auto add = [&](SegmentIndex index, ReplicaStatus status, std::uint64_t bytes) {
@@ -71,9 +72,15 @@ std::string Machine::broken_accounting() const {
     for (const auto& copy : copies_.all()) {
         add(copy.target.segment, ReplicaStatus::kCopying, bytes_on(copy.target.segment, copy.size));
     }
-    retiring_.visit_all([&](wire::ReplicaId, const Retiring::Entry& entry) {
+    wire::ReplicaId lost = 0;
+    retiring_.visit_all([&](wire::ReplicaId replica, const Retiring::Entry& entry) {
         add(entry.segment, ReplicaStatus::kRetiring, entry.bytes);
+        if ((entry.is_confirmed == 0) != retiring_.is_linked(replica)) lost = replica;
+        if (!entry.is_tombstone) return;
+        ++sums[entry.segment].ended;
+        sums[entry.segment].listed += segments_.at(entry.segment).ended.find(replica) != nullptr;
     });
+    if (lost != 0) return "retiring replica " + std::to_string(lost) + " is not found by its key";
     for (const auto& promise : promises_) {
         if (segments_.at(promise.segment).id == promise.segment_id)
             sums[promise.segment].promised += promise.bytes;
@@ -90,6 +97,15 @@ std::string Machine::broken_accounting() const {
             if (segment.counts[status] != sums[i].counts[status]) {
                 return differs(what + " replicas", segment.counts[status], sums[i].counts[status]);
             }
+        }
+        if (segment.ended_count != sums[i].ended) {
+            return differs(where + " replicas that ended for good", segment.ended_count, sums[i].ended);
+        }
+        if (segment.ended.size() != sums[i].listed) {
+            return differs(where + " of those listed", segment.ended.size(), sums[i].listed);
+        }
+        if (segment.ended_count > segment.ended.size() && segment.ended_floor == 0) {
+            return where + ": replicas ended for good are neither listed nor below a floor";
         }
         if (segment.hard_pinned_bytes != sums[i].hard) {
             return differs(where + " hard-pinned bytes", segment.hard_pinned_bytes, sums[i].hard);

@@ -57,8 +57,10 @@ bool Machine::is_listed(const Object& object) const {
     if (!object.is_visible()) return false;
     const std::uint64_t until = ttl_until_ms(object);
     if (until != 0 && until <= now_ms_) return false;
+    const bool is_judged = may_be_dead(object);
     for (std::size_t i = 0; i < object.replica_count; ++i) {
-        if (segments_.at(placed(object, i).segment).is_mounted()) return true;
+        const Placed one = placed(object, i);
+        if (segments_.at(one.segment).is_mounted() && !(is_judged && is_told_dead(object, one))) return true;
     }
     return false;
 }

@@ -7,11 +7,15 @@ namespace mooncake::metadata {
 Machine::Machine(const Options& options, std::uint64_t epoch, const wire::Uuid& master, std::uint64_t seed)
     : options_(options),
       epoch_(epoch),
+      first_epoch_(epoch),
       master_(master),
       random_(seed),
       sessions_(tenants_),
       table_(seed),
-      journal_(options.journal_events) {}
+      journal_(options.journal_events) {
+    wire::Writer writer(told_bytes_);
+    wire::encode(told_, writer);
+}
 
 std::uint64_t Machine::next_id() {
     if (counter_ == wire::kCounterMax) begin_epoch(epoch_ + 1);
@@ -147,6 +151,8 @@ bool Machine::run(State& command, Effects& effects) {
             return inventory(command, effects);
         case wire::Verb::kInspect:
             return inspect(command, effects);
+        case wire::Verb::kTombstones:
+            return tombstones(command, effects);
         case wire::Verb::kStats: {
             std::vector<wire::Stat> records;
             const auto owned = stats();
@@ -183,6 +189,18 @@ void Machine::answered(State& command) {
     answer.retired = command.retired;
     session->replays.finish(command.prefix.sequence, std::move(answer), options_.replay_window,
                             options_.replay_bytes_max);
+}
+
+void Machine::retire_confirmed(std::span<const wire::ReplicaId> confirmed) {
+    for (const auto replica : confirmed) {
+        const Retiring::Entry* entry = retiring_.find(replica);
+        if (entry == nullptr) continue;
+        if (entry->is_tombstone != 0) {
+            forget_ended(segments_.at(entry->segment), replica);
+            retiring_.set_tombstone(replica, false);
+        }
+        retiring_.confirm(replica);
+    }
 }
 
 void Machine::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {

@@ -26,6 +26,7 @@
 #include "metadata/segments.h"
 #include "metadata/sessions.h"
 #include "metadata/suspects.h"
+#include "metadata/tombstones.h"
 
 namespace mooncake::metadata {
 
@@ -38,6 +39,14 @@ inline constexpr std::uint64_t kRebuildTtls = 2;
 // Keys whose older values are known to be dead, remembered while inventories come in. Beyond it nothing more
 // is taken in: caches may be lost, removes may not.
 inline constexpr std::size_t kDeadKeysMax = 1 << 18;
+
+// How often nodes are told what has ended, and how long a node has to free it before that is told: most
+// retires are through in a millisecond, and a remove is answered without one after remove_confirm_timeout_ms.
+inline constexpr std::uint64_t kTellTombstonesMs = 200;
+
+// Of one key's replicas that ended and whose nodes did not confirm so many of the last are waited for. More
+// are put and ended within one remove_confirm_timeout_ms only by many callers who fight for one key.
+inline constexpr std::size_t kEarlierEndsMax = 256;
 
 // Of a key that was never stored, `why` asks so many other tenants, where it is asked about so few keys: what
 // one step costs under the lock must not grow with their product.
@@ -60,6 +69,7 @@ class Machine {
     void session_detached(wire::SessionId session, std::uint64_t now_ms);
     void expel_session(wire::SessionId session, wire::EventReason reason, std::uint64_t now_ms,
                        Effects& effects);
+    void retire_confirmed(std::span<const wire::ReplicaId> confirmed);
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
     void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
     std::string endpoint(wire::SegmentId segment) const;
@@ -72,6 +82,12 @@ class Machine {
     std::uint64_t epoch() const { return epoch_; }
     const wire::Uuid& master() const { return master_; }
     std::uint64_t settled_id() const;
+    // What is told to the nodes, encoded; its number rises with each change.
+    std::uint64_t tombstones_generation() const { return told_generation_; }
+    std::uint64_t generation_due() const { return told_generation_ + (is_news_ ? 1 : 0); }
+    const wire::Buffer& tombstones() const { return told_bytes_; }
+    // What an earlier master on this host left; before the first command.
+    void restore_tombstones(const wire::Tombstones& told);
     std::vector<std::pair<std::string, std::uint64_t>> stats() const;
     std::string broken_invariant() const;  // empty = all hold
 
@@ -98,7 +114,7 @@ class Machine {
     // -- segments (segment_verbs.cc)
     bool mount(State& command, Effects& effects);
     wire::MountAnswer mount_one(Session& session, const wire::SegmentDescription& segment,
-                                bool with_inventory, Effects& effects);
+                                const wire::MountOrigin& origin, Effects& effects);
     void follow_epoch(std::uint64_t known_epoch, const wire::Uuid& known_master);
     bool unmount(State& command, Effects& effects);
     bool segments(State& command);
@@ -114,10 +130,27 @@ class Machine {
     void add_replica(Ref ref, const Placed& replica);
     // Nodes may still come with what an earlier master granted.
     bool is_rebuilding() const { return now_ms_ < rebuild_until_ms_ && !dead_overflow_; }
+    // Some node may hold what another master granted; in a new cluster nobody knows of one.
+    bool has_predecessor() const { return first_epoch_ > 1 || tombstones_.has_met_anybody(); }
     // No value of the key at or below put_id may come back by an inventory.
     void note_dead(std::uint64_t hash, wire::PutId put_id);
     bool is_dead(std::uint64_t hash, wire::PutId put_id) const;
     void end_rebuild();
+
+    // -- tombstones (tombstone_verbs.cc): what masters after this one must not take in
+    bool tombstones(State& command, Effects& effects);
+    void restore_tombstones(const wire::Tombstones& told, Effects& effects);
+    // As note_dead, and told to the nodes: the key was removed, or another value put over whatever there was.
+    void note_removed(std::uint32_t tenant, std::string_view key, wire::PutId put_id);
+    void note_expelled(const Segment& segment);
+    void note_ended(Segment& segment, wire::ReplicaId replica);
+    void await_earlier_ends(std::uint64_t hash, State& command, Effects& effects);
+    void forget_ended(Segment& segment, wire::ReplicaId replica);
+    void tell_soon();
+    void tell_tombstones();
+    bool sweep_dead(std::size_t& budget, Effects& effects);
+    bool may_be_dead(const Object& object) const;
+    bool is_told_dead(const Object& object, const Placed& one) const;
 
     // -- reads (read_verbs.cc)
     bool read_keys(State& command, Effects& effects);
@@ -215,6 +248,7 @@ class Machine {
     // the record is gone.
     bool freshen(Ref ref, Effects& effects);
     bool drop_expelled_replicas(Ref ref, Effects& effects);
+    bool drop_if_told_dead(Ref ref, Effects& effects);
 
     // -- replicas (replicas.cc): the one function that changes a status, and views
     void change(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event, std::uint64_t subject,
@@ -274,7 +308,7 @@ class Machine {
     void start_copy(Ref ref, const Placed& source, SegmentIndex to, bool moves, std::uint8_t attempts,
                     Effects& effects);
     void commit_copy(const Copy& copy, Effects& effects);
-    void move_away(Ref ref, const Placed& source, Effects& effects);
+    void drop_replica(Ref ref, const Placed& source, ReplicaEvent event, Effects& effects);
     void fail_copy(const Copy& copy, Effects& effects);
     void end_copy(const Copy& copy, Effects& effects);
     void abandon_copy_of(Ref ref, Effects& effects);
@@ -356,6 +390,8 @@ class Machine {
 
     const Options options_;
     std::uint64_t epoch_;
+    std::uint64_t first_epoch_;  // what has a lower one was granted by another master
+    bool has_placed_ = false;    // a replica
     wire::Uuid master_;
     std::uint64_t counter_ = 0;  // of all ids of this epoch
     Random random_;
@@ -392,6 +428,14 @@ class Machine {
     std::size_t dead_count_ = 0;
     bool dead_overflow_ = false;
     bool is_rebuild_over_ = false;
+    Tombstones tombstones_;
+    wire::Tombstones told_;  // to the nodes and the file
+    wire::Buffer told_bytes_;
+    std::uint64_t told_generation_ = 0;
+    std::uint64_t tell_tombstones_ms_ = 0;
+    bool is_news_ = false;  // noted and not told yet
+    bool is_dead_sweep_due_ = false;
+    std::uint64_t sweep_dead_cursor_ = 0;
     // Replicas taken in meanwhile: no node may tell another one's, or one for two keys.
     std::array<FlatMap<bool>, 64> adopted_;
 

@@ -34,6 +34,9 @@ void Metadata::probed(wire::SessionId node, ProbeResult result, std::uint64_t no
     state_->probed(node, result, now_ms, effects);
 }
 std::string Metadata::endpoint(wire::SegmentId segment) const { return state_->endpoint(segment); }
+void Metadata::retire_confirmed(std::span<const wire::ReplicaId> confirmed) {
+    state_->retire_confirmed(confirmed);
+}
 void Metadata::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {
     state_->freed(freed, effects);
 }
@@ -52,6 +55,14 @@ bool Metadata::tick(std::uint64_t now_ms, Effects& effects) { return state_->tic
 std::uint64_t Metadata::epoch() const { return state_->epoch(); }
 const wire::Uuid& Metadata::master() const { return state_->master(); }
 std::uint64_t Metadata::settled_id() const { return state_->settled_id(); }
+std::uint64_t Metadata::tombstones_generation() const { return state_->tombstones_generation(); }
+std::uint64_t Metadata::generation_due() const { return state_->generation_due(); }
+const wire::Buffer& Metadata::tombstones() const { return state_->tombstones(); }
+bool Metadata::restore_tombstones(wire::Bytes kept) {
+    const auto parsed = wire::parse_tombstones(kept);
+    if (parsed) state_->restore_tombstones(*parsed);
+    return parsed.has_value();
+}
 std::vector<std::pair<std::string, std::uint64_t>> Metadata::stats() const { return state_->stats(); }
 
 // Uncaught, it ends the process with its text: a wrong store is worse than a stopped one.

@@ -59,7 +59,9 @@ class Metadata {
     void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
     std::string endpoint(wire::SegmentId segment) const;  // the first; empty for a segment that left
 
-    // A node confirmed a retire; `freed` of them have given their range back.
+    // A node carried out a retire, and reads of these go on: they end, and are freed then.
+    void retire_confirmed(std::span<const wire::ReplicaId> confirmed);
+    // It has given the ranges of these back.
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
 
     // Of a copy that an effect kCopy announced, as long as it is under way; and those whose target's node
@@ -79,6 +81,15 @@ class Metadata {
     const wire::Uuid& master() const;
     // Ids at or below it belong to no unfinished put or copy.
     std::uint64_t settled_id() const;
+
+    // What a master after this one must not take in (wire/tombstones.h), encoded, as it is told to nodes and
+    // is to be kept by the driver; the generation rises with each change of it. restore: what an earlier
+    // master here left, before the first command; false: it does not parse, and nothing is taken in.
+    std::uint64_t tombstones_generation() const;
+    // The one that will have all that ended so far, soon.
+    std::uint64_t generation_due() const;
+    const wire::Buffer& tombstones() const;
+    bool restore_tombstones(wire::Bytes kept);
 
     // Counters and gauges by name (units in the name), for stats and /metrics; exact.
     std::vector<std::pair<std::string, std::uint64_t>> stats() const;

@@ -209,7 +209,7 @@ Machine::Room Machine::make_room_for_key(std::size_t key_bytes, std::size_t& bud
 // What a key costs beside its value: records, slots, order entries; and the puts and retirements under way.
 std::size_t Machine::metadata_bytes() const {
     constexpr std::size_t kOrderEntryBytes = 12;
-    constexpr std::size_t kRetiringEntryBytes = 32;
+    constexpr std::size_t kRetiringEntryBytes = 64;
     return table_.bytes() + extras_.used_bytes() + visible_count_ * kOrderEntryBytes +
            puts_.size() * sizeof(Put) + retiring_.size() * kRetiringEntryBytes;
 }

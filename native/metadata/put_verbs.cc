@@ -235,6 +235,10 @@ wire::Status Machine::end_one(State& command, wire::PutId put_id,
                     effects);
     };
     const bool superseded = object.is_visible() && object.put_id > put.put_id;
+    const auto placed = std::span(put.replicas).first(put.replica_count);
+    if (!superseded && std::any_of(placed.begin(), placed.end(), is_written)) {
+        await_earlier_ends(subject, command, effects);
+    }
     std::array<Placed, wire::kReplicasMax> written;
     std::size_t written_count = 0;
     for (std::size_t i = 0; i < put.replica_count; ++i) {
@@ -265,6 +269,11 @@ void Machine::commit(const Put& put, std::span<const Placed> written, State& com
     if (object.is_visible()) {
         ++counters_.superseded_keys;
         end_value(ref, ReplicaEvent::kSuperseded, effects, &command.retired);
+    }
+    // Nodes that have not reported yet may hold an older value.
+    if (is_rebuilding()) {
+        note_removed(object.tenant, object.key(), put.put_id - 1);
+        command.ends_unseen = command.ends_unseen || has_predecessor();
     }
     forget_put(puts_.find(put.put_id));
     const std::uint64_t subject = table_.hash(object.tenant, object.key());

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "metadata/machine.h"
+#include "wire/digest.h"
 #include "wire/range_bytes.h"
 
 namespace mooncake::metadata {
@@ -64,9 +65,14 @@ bool Machine::take_in(SegmentIndex index, const wire::InventoryItem& item, const
                       Effects& effects) {
     const Segment& segment = segments_.at(index);
     const std::uint64_t bytes = bytes_on(index, header.size);
-    const wire::PutId first_own = wire::make_id(epoch_, 0);
+    const wire::PutId first_own = wire::make_id(first_epoch_, 0);
     if (!is_rebuilding() || item.replica >= first_own || header.put_id >= first_own ||
         bytes > segment.capacity_bytes - std::min(segment.capacity_bytes, segment.charged_bytes())) {
+        return false;
+    }
+    if (tombstones_.judges() &&
+        (tombstones_.is_dead(item.replica, segment.incarnation) ||
+         tombstones_.is_dead_key(wire::key_digest(header.tenant, header.key), header.put_id))) {
         return false;
     }
     auto& adopted = adopted_[wire::mix64(item.replica) >> 58];
@@ -157,6 +163,7 @@ void Machine::end_rebuild() {
     if (epoch_ > 1) {
         note_pool(wire::EventKind::kRebuildEnded, wire::EventReason::kNone, counters_.adopted_replicas);
     }
+    tombstones_.close(first_epoch_);
     dead_ = {};
     dead_count_ = 0;
     adopted_ = {};

@@ -11,11 +11,13 @@ bool Machine::remove_keys(State& command, Effects& effects) {
     if (!command.cursor) command.cursor.emplace(request.keys);
     const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;
     probe_keys(command, tenant, options_.keys_a_step_max, [&](std::string_view key, Ref ref) {
+        if (wire::is_valid_key(key)) await_earlier_ends(table_.hash(tenant, key), command, effects);
         const wire::Status status =
             wire::is_valid_key(key) ? remove_one(command, ref, effects) : wire::Status::kInvalidKey;
         // Whatever a node still comes with was removed by this.
         if (status == wire::Status::kOk || status == wire::Status::kObjectNotFound) {
-            note_dead(table_.hash(tenant, key), wire::make_id(epoch_, counter_));
+            note_removed(tenant, key, wire::make_id(epoch_, counter_));
+            command.ends_unseen = is_rebuilding() && has_predecessor();
         }
         if (!wire::ok(status)) ++command.failed_items;
         command.statuses.push_back(status);
@@ -97,6 +99,7 @@ bool Machine::freshen(Ref ref, Effects& effects) {
     Object& object = table_.object(ref);
     if (!object.is_visible()) return true;
     if (segments_.expelled_count() > 0 && !drop_expelled_replicas(ref, effects)) return false;
+    if (object.is_visible() && tombstones_.judges() && !drop_if_told_dead(ref, effects)) return false;
     if (!object.is_visible()) return true;
     const std::uint64_t until = ttl_until_ms(object);
     if (until == 0 || until > now_ms_) return true;
@@ -132,6 +135,26 @@ bool Machine::drop_expelled_replicas(Ref ref, Effects& effects) {
     }
     replace_replicas(object, {kept.data(), kept_count});
     queue_repair(ref, 0);
+    return true;
+}
+
+// What was taken in before another node, or a later chunk, told that it is dead. False: the record is gone.
+bool Machine::drop_if_told_dead(Ref ref, Effects& effects) {
+    const Object& object = table_.object(ref);
+    if (!may_be_dead(object)) return true;
+    for (std::size_t i = object.replica_count; i-- > 0;) {
+        const Placed one = placed(object, i);
+        if (!is_told_dead(object, one)) continue;
+        abandon_copy_of(ref, effects);
+        if (object.replica_count > 1) {
+            drop_replica(ref, one, ReplicaEvent::kRemoved, effects);
+            continue;
+        }
+        const bool stays = object.has(kHasPut);
+        ++counters_.dead_keys;
+        end_value(ref, ReplicaEvent::kRemoved, effects, nullptr);
+        return stays;
+    }
     return true;
 }
 

@@ -71,4 +71,13 @@ constexpr const ReplicaTransition* replica_transition(ReplicaStatus from, Replic
     return nullptr;
 }
 
+// Whether a replica that ended so must never be read again, whatever becomes of this master. An evicted one
+// may come back: that is a hit of a value that was put. A TTL is known to the node.
+constexpr bool ends_for_good(ReplicaEvent event) {
+    return event == ReplicaEvent::kFailed || event == ReplicaEvent::kRevoked ||
+           event == ReplicaEvent::kReaped || event == ReplicaEvent::kSuperseded ||
+           event == ReplicaEvent::kRemoved || event == ReplicaEvent::kCopyFailed ||
+           event == ReplicaEvent::kMoved;
+}
+
 }  // namespace mooncake::metadata

@@ -53,6 +53,7 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
     const ReplicaTransition* row = replica_transition(from, event);
     assert(row != nullptr);
     Segment& segment = segments_.at(replica.placed.segment);
+    has_placed_ = has_placed_ || event == ReplicaEvent::kPlaced || event == ReplicaEvent::kCopyPlaced;
     if (from != ReplicaStatus::kNone) {
         const auto left = static_cast<std::size_t>(from);
         assert(segment.counts[left] > 0 && segment.bytes[left] >= replica.bytes);
@@ -69,14 +70,42 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
                    static_cast<std::uint8_t>(told_kind(event))};
     if (from == ReplicaStatus::kRetiring) {
         const Retiring::Entry* entry = retiring_.find(replica.placed.replica);
-        if (entry != nullptr) told.subject = entry->subject;
+        told.subject = entry->subject;
+        if (entry->is_tombstone) forget_ended(segment, replica.placed.replica);
         retiring_.erase(replica.placed.replica);
     }
     if (row->to == ReplicaStatus::kRetiring) {
-        retiring_.insert(replica.placed.replica, {replica.bytes, replica.placed.segment, told.subject});
+        Retiring::Entry entry;
+        entry.bytes = replica.bytes & Retiring::kBytesMask;
+        entry.segment = replica.placed.segment;
+        entry.subject = told.subject;
+        entry.is_tombstone = ends_for_good(event) ? 1 : 0;
+        if (entry.is_tombstone != 0) note_ended(segment, replica.placed.replica);
+        retiring_.insert(replica.placed.replica, entry);
         effects.push_back({Effect::Kind::kRetire, segment.id, replica.placed.replica, 0});
     }
     journal_.add(told);
+}
+
+// A key is removed, or gets another value: whoever is told so relies on it that no replica which ended before
+// is read any more, although it was another's to end, or only evicted. Called before the command ends its
+// own.
+void Machine::await_earlier_ends(std::uint64_t hash, State& command, Effects& effects) {
+    std::size_t left = kEarlierEndsMax;
+    const std::uint64_t subject = CopyEvent::subject_of(hash) & CopyEvent::kSubjectMask;
+    for (auto replica = retiring_.last_unconfirmed(subject); replica != 0 && left > 0; --left) {
+        const Retiring::Entry entry = *retiring_.find(replica);
+        Segment& segment = segments_.at(entry.segment);
+        if (segment.is_mounted()) {
+            if (entry.is_tombstone == 0) {
+                note_ended(segment, replica);
+                retiring_.set_tombstone(replica, true);
+            }
+            command.retired.push_back(replica);
+            effects.push_back({Effect::Kind::kAwait, segment.id, replica, 0});
+        }
+        replica = entry.next;
+    }
 }
 
 bool Machine::end_replica(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event,

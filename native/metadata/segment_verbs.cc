@@ -38,11 +38,10 @@ bool Machine::mount(State& command, Effects& effects) {
         return true;
     }
     follow_epoch(origin.known_epoch, origin.known_master);
-    const bool with_inventory = (origin.flags & wire::kMountWithInventory) != 0;
     Session& session = *sessions_.find(command.prefix.session);
     std::vector<wire::MountAnswer> answers;
     for (const auto& segment : request.segments) {
-        answers.push_back(mount_one(session, segment, with_inventory, effects));
+        answers.push_back(mount_one(session, segment, origin, effects));
         if (!wire::ok(answers.back().status)) ++command.failed_items;
     }
     wire::Writer writer(command.body);
@@ -55,11 +54,14 @@ bool Machine::mount(State& command, Effects& effects) {
 // commands: take a later number before anything is granted there.
 void Machine::follow_epoch(std::uint64_t known_epoch, const wire::Uuid& known_master) {
     if (known_epoch < epoch_ || (known_epoch == epoch_ && known_master == master_)) return;
+    // Nothing was placed yet: replicas with ids that look like this master's own are another's.
+    if (!has_placed_) first_epoch_ = known_epoch + 1;
     begin_epoch(known_epoch + 1);
 }
 
 wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescription& segment,
-                                     bool with_inventory, Effects& effects) {
+                                     const wire::MountOrigin& origin, Effects& effects) {
+    const bool with_inventory = (origin.flags & wire::kMountWithInventory) != 0;
     if (!is_valid(segment)) return {wire::Status::kInvalidParams, 0};
     if (const SegmentIndex* found = segments_.find_name(segment.name);
         found != nullptr && segments_.at(*found).incarnation == segment.incarnation) {
@@ -73,7 +75,9 @@ wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescri
         return {wire::Status::kOk, mounted.id};
     }
     // Too late: removes were forgotten since. The node gives up what it holds and mounts without.
-    if (with_inventory && !is_rebuilding()) return {wire::Status::kStaleEpoch, 0};
+    const bool is_late = !is_rebuilding() || tombstones_.is_too_late(origin.known_epoch, segment.incarnation);
+    if (with_inventory) tombstones_.met_epoch(origin.known_epoch);
+    if (with_inventory && is_late) return {wire::Status::kStaleEpoch, 0};
     // An earlier life of the same segment, or of the process behind one of its endpoints, is over.
     const std::vector<SegmentIndex> before = segments_.mounted();
     for (const auto index : before) {
@@ -86,7 +90,8 @@ wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescri
         return {wire::Status::kBusy, 0};
     }
     const wire::SegmentId id = next_id();
-    segments_.mount(id, session.id, segment, !with_inventory);
+    const SegmentIndex index = segments_.mount(id, session.id, segment, !with_inventory);
+    if (with_inventory) segments_.at(index).inventory_epoch = origin.known_epoch;
     ++counters_.segments_mounted;
     note_segment(wire::EventKind::kSegmentMounted, wire::EventReason::kNone,
                  segments_.at(*segments_.find(id)));
@@ -121,6 +126,8 @@ bool Machine::unmount(State& command, Effects& effects) {
 void Machine::expel(SegmentIndex index, wire::EventReason reason, Effects& effects) {
     const Segment& segment = segments_.at(index);
     note_segment(wire::EventKind::kSegmentLeft, reason, segment);
+    // It may come back to a later master with what it held, and was not told what has ended since.
+    if (reason != wire::EventReason::kAsked) note_expelled(segment);
     effects.push_back({Effect::Kind::kExpel, segment.id, 0, segment.owner});
     ++counters_.segments_expelled;
     segments_.expel(index);

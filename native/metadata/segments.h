@@ -21,6 +21,8 @@ namespace mooncake::metadata {
 inline constexpr std::uint64_t kSegmentBytesMax = std::uint64_t{1} << 50;
 
 struct Segment {
+    static constexpr std::size_t kEndedMax = 4096;
+
     enum class State : std::uint8_t {
         kFree,      // the slot names no segment
         kMounted,   // in the pool
@@ -53,6 +55,15 @@ struct Segment {
     std::unique_ptr<EvictionOrder> order;       // of live objects without a pin
     std::unique_ptr<EvictionOrder> soft_order;  // of those with a soft pin
     wire::SegmentReport report;                 // the node's last
+
+    // The reign of which it came with an inventory; 0: it came with none.
+    std::uint64_t inventory_epoch = 0;
+    // Replicas here of values that ended for good (not by eviction), with when, until they are freed: what a
+    // master after this one must not take in. Beyond kEndedMax they are only counted, and everything at or
+    // below ended_floor is given up with them.
+    FlatMap<std::uint64_t> ended;
+    std::size_t ended_count = 0;
+    wire::ReplicaId ended_floor = 0;
 
     bool is_mounted() const { return state == State::kMounted; }
     std::uint64_t of(ReplicaStatus status) const { return bytes[static_cast<std::size_t>(status)]; }

@@ -74,7 +74,7 @@ bool Machine::report(State& command, Effects& effects) {
     });
     freed(own, effects);
     wire::Writer writer(command.body);
-    wire::encode_report_reply(settled_id(), unknown, writer);
+    wire::encode_report_reply({settled_id(), told_generation_, std::move(unknown)}, writer);
     command.finish(wire::Status::kOk);
     return true;
 }

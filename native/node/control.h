@@ -43,7 +43,8 @@ struct ControlOptions {
     std::uint64_t request_timeout_ms = 3'000;
     std::uint64_t retry_min_ms = 50;
     std::uint64_t retry_max_ms = 1'000;
-    std::uint64_t freed_delay_ms = 5;  // reports of freed ranges wait this long for more of them
+    std::uint64_t hold_back_ms = 2'000;  // from a new master, by a node that did not hear the last one's end
+    std::uint64_t freed_delay_ms = 5;    // reports of freed ranges wait this long for more of them
     std::uint64_t leave_timeout_ms = 1'000;
     std::uint64_t drain_period_ms = 20;  // between two looks at how far a handover is
 };

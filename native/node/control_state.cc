@@ -21,6 +21,10 @@ constexpr std::size_t kIdsALock = 1'000;
 constexpr std::uint64_t kCopyTimeoutMaxMs = 600'000;
 // A chunk of an inventory: big enough to be few, small enough that retires and reports get in between.
 constexpr std::size_t kInventoryChunkBytes = 1u << 20;
+// A node whose last answer was older than a heartbeat and this much when it lost its master may have missed
+// what ended meanwhile. It keeps back from a new master for hold_back_ms: nodes that heard it tell that
+// first.
+constexpr std::uint64_t kOutOfTouchMs = 100;
 
 std::string text_of(wire::Bytes body) {
     wire::Reader reader(body);
@@ -159,6 +163,10 @@ void Control::State::fail(const std::string& why) {
 
 void Control::State::drop_connection(const std::string& why) {
     ++attempt_;
+    if (phase_ == Phase::kMounted) {
+        const std::uint64_t silent_ms = net::boottime_ms() - holdings_->heard_ms();
+        is_out_of_touch_ = silent_ms > session_.heartbeat_interval_ms + kOutOfTouchMs;
+    }
     phase_ = Phase::kApart;
     pending_ = {};
     report_due_ = false;
@@ -389,6 +397,8 @@ void Control::State::on_answer(const wire::FrameHeader& header, wire::Bytes body
             return on_inventory_taken();
         case Verb::kDrain:
             return on_drained(body);
+        case Verb::kTombstones:
+            return on_tombstones(body);
         case Verb::kUnmount:
             return close_session();
         default:
@@ -404,12 +414,24 @@ void Control::State::on_opened(wire::Bytes body) {
     session_ = *reply;
     if (mounted_session_ != 0 && reply->master != master_) {
         // Another master granted what is held: this one is told of it.
+        // A number above ours by one is the same memory's, kept in a file: it needs no other node's.
+        if (is_out_of_touch_ && reply->epoch != epoch_ + 1 && holds_back()) return;
         inventory_due_ = true;
         last_command_id_ = 0;
     } else if (mounted_session_ != 0 && reply->session != mounted_session_) {
         return start_over("the master has no session of this node any more");
     }
     mount();
+}
+
+// True: not yet, and the next attempt is due when the time is over.
+bool Control::State::holds_back() {
+    const std::uint64_t now_ms = net::boottime_ms();
+    if (hold_back_until_ms_ == 0) hold_back_until_ms_ = now_ms + options_.hold_back_ms;
+    if (now_ms >= hold_back_until_ms_) return false;
+    drop_connection("a new master; nodes that heard the last one to its end go first");
+    retry_after(hold_back_until_ms_ - now_ms);
+    return true;
 }
 
 // A lower or equal epoch under another uuid: two masters may both believe that they rule. Follow the other
@@ -441,6 +463,12 @@ void Control::State::on_mounted(const wire::FrameHeader& header, wire::Bytes bod
         return fail("the master still reigns in epoch " + std::to_string(header.epoch) +
                     ", which is not above the epoch " + std::to_string(epoch_) + " of another one");
     }
+    is_out_of_touch_ = false;
+    hold_back_until_ms_ = 0;
+    if (session_.master != master_) {
+        tombstones_generation_ = 0;
+        tombstones_due_ = !tombstones_.empty();
+    }
     master_ = session_.master;
     adopt(std::max(header.epoch, session_.epoch));
     holdings_->with_directory([&](Directory& directory) {
@@ -471,6 +499,7 @@ void Control::State::on_reported(wire::Bytes body) {
     if (!reply) return fail("the answer to a report does not parse");
     holdings_->heard_master(asked.asked_ms, session_.client_ttl_ms);
     settled_id_ = std::max(settled_id_, reply->settled_id);
+    if (reply->tombstones_generation != tombstones_generation_) tombstones_due_ = true;
     const bool more = holdings_->with_directory([&](Directory& directory) {
         directory.acknowledge_freed(asked.freed_count);
         return directory.pending_freed_count() > 0;
@@ -495,10 +524,29 @@ void Control::State::on_inventory_taken() {
     go_on();
 }
 
+void Control::State::ask_tombstones() {
+    tombstones_due_ = false;
+    const bool is_news = tombstones_master_ != master_;
+    ask(Verb::kTombstones, [&](wire::Writer& writer) {
+        wire::encode_tombstones_request(prefix(false), is_news ? wire::Bytes(tombstones_) : wire::Bytes(),
+                                        writer);
+    });
+}
+
+void Control::State::on_tombstones(wire::Bytes body) {
+    const auto reply = wire::parse_tombstones_reply(body);
+    if (!reply) return fail("the answer to tombstones does not parse");
+    tombstones_.assign(reply->kept.begin(), reply->kept.end());
+    tombstones_master_ = master_;
+    tombstones_generation_ = reply->generation;
+    go_on();
+}
+
 void Control::State::go_on() {
     if (phase_ == Phase::kLeaving) return unmount();
     if (drain_due_) return drain();
     if (report_due_) return report();
+    if (tombstones_due_) return ask_tombstones();  // before the inventory: they judge it
     if (inventory_due_) next_inventory_chunk();
 }
 

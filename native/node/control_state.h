@@ -15,6 +15,7 @@
 #include "node/control.h"
 #include "wire/control.h"
 #include "wire/lane.h"
+#include "wire/tombstones.h"
 
 namespace mooncake::node {
 
@@ -86,6 +87,8 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void on_mounted(const wire::FrameHeader& header, wire::Bytes body);
     void on_reported(wire::Bytes body);
     void on_inventory_taken();
+    void ask_tombstones();
+    void on_tombstones(wire::Bytes body);
     // An answer came while the connection is mounted: what else is to be asked.
     void go_on();
     void on_drained(wire::Bytes body);
@@ -94,6 +97,7 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void on_copy(const wire::FrameHeader& header, wire::Bytes body);
     void copied(wire::ReplicaId target, wire::Status status);
 
+    bool holds_back();
     bool may_follow(const wire::OpenSessionReply& reply, std::string& why) const;
     void adopt(std::uint64_t epoch);
     void start_over(const std::string& why);
@@ -145,6 +149,17 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     };
     bool inventory_due_ = false;
     InventoryProgress inventory_;
+
+    // What the master followed would have a later one know (wire/tombstones.h), encoded; handed to the next.
+    // Loop thread only.
+    wire::Buffer tombstones_;
+    wire::Uuid tombstones_master_{};
+    std::uint64_t tombstones_generation_ = 0;
+    bool tombstones_due_ = false;
+
+    // This node did not hear its master's last words in time: others, which did, go first to a new one.
+    bool is_out_of_touch_ = false;
+    std::uint64_t hold_back_until_ms_ = 0;  // boottime; 0: not begun
 
     std::atomic<bool> freed_posted_ = false;
     std::mutex status_mutex_;  // guards status_ and left_

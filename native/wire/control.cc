@@ -4,7 +4,7 @@ namespace mooncake::wire {
 
 namespace {
 
-// u64 number, u32 count, u32 zero, u64 ids: the shape that retire, its answer and the report's answer share.
+// u64 number, u32 count, u32 zero, u64 ids: the shape that retire and its answer share.
 void encode_numbered_ids(std::uint64_t number, std::span<const std::uint64_t> ids, Writer& writer) {
     writer.put(number);
     writer.put(static_cast<std::uint32_t>(ids.size()));
@@ -137,14 +137,24 @@ std::optional<Report> parse_report(Bytes body) {
     return message;
 }
 
-void encode_report_reply(std::uint64_t settled_id, std::span<const SegmentId> unknown, Writer& writer) {
-    encode_numbered_ids(settled_id, unknown, writer);
+void encode_report_reply(const ReportReply& reply, Writer& writer) {
+    writer.put(reply.settled_id);
+    writer.put(reply.tombstones_generation);
+    writer.put(static_cast<std::uint32_t>(reply.unknown_segments.size()));
+    writer.put(std::uint32_t{0});
+    writer.array(std::span(reply.unknown_segments));
 }
 
 std::optional<ReportReply> parse_report_reply(Bytes body) {
-    auto message = parse_numbered_ids(body);
-    if (!message) return std::nullopt;
-    return ReportReply{message->number, std::move(message->ids)};
+    Reader reader(body);
+    ReportReply reply;
+    reply.settled_id = reader.get<std::uint64_t>();
+    reply.tombstones_generation = reader.get<std::uint64_t>();
+    const auto count = reader.get<std::uint32_t>();
+    reader.get<std::uint32_t>();
+    reply.unknown_segments = reader.array<SegmentId>(count, kSegmentsAMountMax);
+    if (!reader.finished()) return std::nullopt;
+    return reply;
 }
 
 void encode_inventory(const Prefix& prefix, std::uint32_t flags, const InventoryTotals& totals,

@@ -93,9 +93,11 @@ std::optional<Report> parse_report(Bytes body);
 // (their ids are named: the master expelled them or is new).
 struct ReportReply {
     std::uint64_t settled_id = 0;
+    // Of what the master would have its nodes keep (wire/tombstones.h); another number: ask for it.
+    std::uint64_t tombstones_generation = 0;
     std::vector<SegmentId> unknown_segments;
 };
-void encode_report_reply(std::uint64_t settled_id, std::span<const SegmentId> unknown, Writer& writer);
+void encode_report_reply(const ReportReply& reply, Writer& writer);
 std::optional<ReportReply> parse_report_reply(Bytes body);
 
 // inventory, node to master: what the node holds sealed, to a master that did not grant it; chunk by chunk,

@@ -54,6 +54,8 @@ const char* verb_name(Verb verb) {
             return "copy";
         case Verb::kInventory:
             return "inventory";
+        case Verb::kTombstones:
+            return "tombstones";
         case Verb::kRead:
             return "read";
         case Verb::kWrite:

@@ -41,10 +41,11 @@ enum class Verb : std::uint8_t {
     kList = 20,
     kStats = 21,
     kInspect = 22,
-    kRetire = 30,     // master to node
-    kReport = 31,     // node to master
-    kInventory = 32,  // node to master
-    kCopy = 33,       // master to node
+    kRetire = 30,      // master to node
+    kReport = 31,      // node to master
+    kInventory = 32,   // node to master
+    kCopy = 33,        // master to node
+    kTombstones = 34,  // node to master
     kRead = 40,
     kWrite = 41,
     kPing = 42,

@@ -65,6 +65,33 @@ def test_every_value_is_readable_after_a_master_was_killed(state_file: bool, tmp
                     assert store.get(KEYS[2]) is None
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("many", [False, True])
+def test_a_remove_answered_without_a_stopped_node_outlives_the_master(many: bool, tmp_path: Path) -> None:
+    """UP 6: the node holds the value and has not heard; the master that knew is killed."""
+    port = processes.free_port()
+    flags = [f"--state_file={tmp_path / 'reign.json'}", "--client_ttl=10", "--remove_confirm_timeout_ms=500"]
+    with processes.master(port, *flags) as first:
+        address = processes.address_of(first)
+        with processes.node(address) as node, Store(address) as store:
+            node.wait_for(processes.NODE_READY)
+            assert store.put_many(KEYS, VALUES) == ["stored"] * len(KEYS)
+            node.stop()
+            assert store.remove(KEYS[0])
+            if many:
+                store.remove_many(KEYS[1:100])
+            first.end(signal.SIGKILL)
+            with processes.master(port, *flags) as second:
+                second.wait_for(processes.MASTER_READY)
+                node.send(signal.SIGCONT)
+                wait_until_readable(store, KEYS[100:])
+                assert store.get_many(KEYS[:1]) == [None]
+                if many:
+                    assert store.get_many(KEYS[:100]) == [None] * 100
+                else:
+                    wait_until_readable(store, KEYS[1:])
+
+
 class Storm:
     """Threads that put, remove and read values of their own until they are told to end."""
 

@@ -11,8 +11,10 @@
 #include "fake_connection.h"
 #include "master/lane_server.h"
 #include "wire/control.h"
+#include "wire/digest.h"
 #include "wire/inspect.h"
 #include "wire/lane.h"
+#include "wire/tombstones.h"
 #include "wire/value_header.h"
 
 namespace {
@@ -46,14 +48,15 @@ enum Event : std::uint8_t {
     kRaw,
     kRawBody,
     kDisconnect,
+    kTombstones,
     kEvents
 };
 
 constexpr std::array kKeysVerbs = {Verb::kExists, Verb::kMatchPrefix, Verb::kLookup, Verb::kRemove,
                                    Verb::kTouch,  Verb::kRelease,     Verb::kWhy};
-constexpr std::array kAskVerbs = {Verb::kHeartbeat, Verb::kCloseSession, Verb::kList, Verb::kSegments,
-                                  Verb::kStats,     Verb::kUnmount,      Verb::kPing, Verb::kInspect,
-                                  Verb::kDrain};
+constexpr std::array kAskVerbs = {Verb::kHeartbeat, Verb::kCloseSession, Verb::kList,
+                                  Verb::kSegments,  Verb::kStats,        Verb::kUnmount,
+                                  Verb::kPing,      Verb::kInspect,      Verb::kDrain};
 
 struct Peer {
     fuzz::FakePtr connection;
@@ -136,6 +139,8 @@ class World {
                 return keys_verb(peer, input);
             case kReport:
                 return report(peer, input);
+            case kTombstones:
+                return tombstones(peer, input);
             case kInventory:
                 return inventory(peer, input);
             case kAsk:
@@ -320,6 +325,9 @@ class World {
             case Verb::kReport:
                 REQUIRE(wire::parse_report_reply(body).has_value());
                 break;
+            case Verb::kTombstones:
+                REQUIRE(wire::parse_tombstones_reply(body).has_value());
+                break;
             default:
                 REQUIRE(body.empty());
         }
@@ -428,6 +436,26 @@ class World {
              }));
     }
 
+    // Replicas and keys as inventories and puts name them, so that some of what is told was taken in.
+    void tombstones(Peer& peer, Input& input) {
+        wire::Tombstones kept;
+        const std::uint8_t what = input.u8();
+        kept.closed_epoch = what % 4;
+        if ((what & 4) != 0) kept.expelled.push_back(wire::Uuid{input.u8()});
+        if ((what & 8) != 0) kept.floors.push_back({wire::Uuid{input.u8()}, 1 + input.u8() % 64U});
+        for (std::size_t left = input.below(6); left > 0; --left)
+            kept.replicas.push_back(1 + input.u8() % 64U);
+        for (const auto key : some_keys(input, input.below(3))) {
+            kept.keys.push_back({wire::key_digest("", key), 1 + input.u8() % 32U});
+        }
+        wire::Buffer packed_kept;
+        wire::Writer writer(packed_kept);
+        if ((what & 16) == 0) wire::encode(kept, writer);
+        const auto head = prefix(peer, input, false);
+        send(peer, Verb::kTombstones,
+             packed([&](auto& body) { wire::encode_tombstones_request(head, packed_kept, body); }));
+    }
+
     void put_start(Peer& peer, Input& input) {
         const auto keys = some_keys(input, input.below(8));
         std::vector<std::uint64_t> sizes;
@@ -504,12 +532,9 @@ class World {
 
     void ask(Peer& peer, Verb verb, Input& input) {
         const bool changes = verb == Verb::kUnmount || verb == Verb::kCloseSession;
-        const bool names_segments =
-            verb == Verb::kUnmount || verb == Verb::kSegments || verb == Verb::kDrain ||
-                                    verb == Verb::kHeartbeat;
-        const auto segments = names_segments
-                                  ? some_segments(input)
-                                  : std::vector<wire::SegmentId>{};
+        const bool names_segments = verb == Verb::kUnmount || verb == Verb::kSegments ||
+                                    verb == Verb::kDrain || verb == Verb::kHeartbeat;
+        const auto segments = names_segments ? some_segments(input) : std::vector<wire::SegmentId>{};
         const std::size_t subject = verb == Verb::kInspect ? input.below(3) : 0;
         const auto name = subject == 0   ? std::string_view{}
                           : subject == 1 ? some_keys(input, 1)[0]
@@ -751,6 +776,8 @@ std::vector<std::pair<std::string, wire::Buffer>> fuzz::seeds() {
     put(rebuilt, 1, {1, 2}, 20, 1, wire::kPutUpsert);
     ask_keys(rebuilt, 1, 3, {1, 2});
     event(rebuilt, kConfirm, 0, {0});
+    event(rebuilt, kTombstones, 0, {0, 2, 4, 6, 1, 3, 9, 0});
+    ask_keys(rebuilt, 1, 2, {1, 2, 3});
     made.emplace_back("rebuild", rebuilt);
 
     Script raw = cluster(60);

@@ -16,6 +16,7 @@
 #include "wire/control.h"
 #include "wire/data.h"
 #include "wire/digest.h"
+#include "wire/tombstones.h"
 #include "wire/value_header.h"
 
 namespace {
@@ -257,6 +258,9 @@ class World {
             case Verb::kInventory:
                 REQUIRE(wire::parse_inventory(body).has_value());
                 break;
+            case Verb::kTombstones:
+                REQUIRE(wire::parse_tombstones_request(body).has_value());
+                break;
             case Verb::kUnmount:
             case Verb::kDrain:
                 REQUIRE(wire::parse_segment_ids(body).has_value());
@@ -293,7 +297,17 @@ class World {
                 case Verb::kReport: {
                     std::vector<wire::SegmentId> unknown;
                     if (number >= 0xF0) unknown.push_back(100);
-                    return wire::encode_report_reply(wire::make_id(1, number), unknown, writer);
+                    return wire::encode_report_reply({wire::make_id(1, number), number % 8U, unknown},
+                                                     writer);
+                }
+                case Verb::kTombstones: {
+                    wire::Tombstones kept;
+                    for (std::uint64_t i = 0; i < number % 4U; ++i) kept.replicas.push_back(1 + i);
+                    wire::Buffer packed_kept;
+                    wire::Writer kept_writer(packed_kept);
+                    wire::encode(kept, kept_writer);
+                    if (number >= 0xF0) packed_kept.pop_back();
+                    return wire::encode_tombstones_reply(number % 8U, packed_kept, writer);
                 }
                 case Verb::kDrain:
                     return wire::encode(wire::DrainReply{number, number % 3ULL}, writer);
@@ -552,7 +566,7 @@ class World {
     std::shared_ptr<node::Holdings> holdings_;
     std::shared_ptr<node::DataShared> shared_;
     std::map<wire::ReplicaId, Value> values_;  // sealed, and not retired
-    std::deque<node::CopyDone> copies_;  // ordered and not answered
+    std::deque<node::CopyDone> copies_;        // ordered and not answered
     std::shared_ptr<node::Control::State> control_;
     std::optional<Input> input_;
     std::size_t events_ = 0;

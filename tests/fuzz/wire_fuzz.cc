@@ -10,6 +10,7 @@
 #include "wire/digest.h"
 #include "wire/frame.h"
 #include "wire/lane.h"
+#include "wire/tombstones.h"
 #include "wire/value_checksum.h"
 #include "wire/value_header.h"
 
@@ -204,8 +205,13 @@ std::optional<Buffer> report_again(Bytes body) {
 std::optional<Buffer> report_reply_again(Bytes body) {
     const auto message = parse_report_reply(body);
     if (!message) return std::nullopt;
-    return packed(
-        [&](Writer& writer) { encode_report_reply(message->settled_id, message->unknown_segments, writer); });
+    return packed([&](Writer& writer) { encode_report_reply(*message, writer); });
+}
+
+std::optional<Buffer> tombstones_again(Bytes body) {
+    const auto message = parse_tombstones(body);
+    if (!message) return std::nullopt;
+    return packed([&](Writer& writer) { encode(*message, writer); });
 }
 
 std::optional<Buffer> inventory_again(Bytes body) {
@@ -314,6 +320,7 @@ constexpr std::array kCodecs = {
     Codec{"write", write_again, true},
     Codec{"value_header", again<parse_value_header>, true},
     Codec{"checksum", checksum_again, true},
+    Codec{"tombstones", tombstones_again, true},
 };
 
 std::vector<std::pair<std::string, Buffer>> messages() {
@@ -400,7 +407,8 @@ std::vector<std::pair<std::string, Buffer>> messages() {
         {"copy_reply", packed([&](Writer& w) { encode(CopyReply{9, Status::kGone}, w); })},
         {"drain_reply", packed([&](Writer& w) { encode(DrainReply{3, 4}, w); })},
         {"report", packed([&](Writer& w) { encode_report(prefix, 1, reports, ids, w); })},
-        {"report_reply", packed([&](Writer& w) { encode_report_reply(1, ids, w); })},
+        {"report_reply",
+         packed([&](Writer& w) { encode_report_reply({1, 2, {ids.begin(), ids.end()}}, w); })},
         {"inventory", packed([&](Writer& w) {
              const std::array<InventoryItem, 1> items{InventoryItem{5, 11, header_bytes, 0}};
              encode_inventory(prefix, kInventoryFirst | kInventoryLast, {1, mix64(5)}, items, header, w);
@@ -412,6 +420,8 @@ std::vector<std::pair<std::string, Buffer>> messages() {
         {"write", packed([&](Writer& w) { encode_write(writes, headers, w); })},
         {"value_header", header},
         {"checksum", Buffer(300, 0x5A)},
+        {"tombstones",
+         packed([&](Writer& w) { encode(Tombstones{2, 1, {Uuid{1}}, {{Uuid{2}, 3}}, {4}, {{5, 6}}}, w); })},
     };
 }
 

@@ -274,6 +274,7 @@ def test_the_native_master_hears_how_long_an_unfinished_put_is_kept(monkeypatch:
         def __init__(self, **settings: Any) -> None:
             heard.update(settings)
 
+        def restore_tombstones(self, kept: bytes) -> None: ...
         def start(self) -> None: ...
 
     monkeypatch.setattr("mooncake_master.native._core.Master", Native)

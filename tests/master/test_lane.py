@@ -8,6 +8,7 @@ import random
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -226,6 +227,71 @@ def test_remove_is_answered_when_the_node_stays_silent() -> None:
         assert master.stats()["confirm_wait_timeouts_total"] == 1
         assert master.stats()["retire_queue_count"] == 1
     master.stop()
+
+
+@pytest.mark.parametrize("verb", ["remove", "put_end"])
+def test_what_a_later_master_must_know_is_answered_once_it_is_kept(verb: str) -> None:
+    """An earlier master ruled, so some node may still come with a value of this key."""
+    master = _core.Master(
+        lane_host="127.0.0.1", epoch=2, keeps_tombstones=True, remove_confirm_timeout_ms=HANG_S * 1_000
+    )
+    master.start()
+    with LanePeer(master.lane_port) as client, LanePeer(master.lane_port, NODE) as node:
+        client.open_session()
+        node.open_session()
+        node.mount(MIB)
+        if verb == "remove":
+            body = client.remove_body(b"k")
+        else:
+            _, put_id, [(replica, _)] = client.put_start(b"k", 100)
+            written = [(put_id, [(replica, int(Status.OK))])]
+            body = _core.encode_put_end(client.session, next(client.sequences), written)
+        request = client.send(verb, body)
+        client.exists(b"k")  # what was asked before it has been looked at
+        assert master.stats()["parked_calls_count"] == 1
+        deadline = time.monotonic() + HANG_S
+        while not _core.parse_tombstones(master.tombstones)["keys"]:
+            assert time.monotonic() < deadline
+        assert master.stats()["parked_calls_count"] == 1
+        master.tombstones_kept(master.tombstones_generation)
+        status, _ = client.answer_to(request)
+        assert status == Status.OK
+    master.stop()
+
+
+def test_what_nobody_keeps_is_answered_after_the_timeout() -> None:
+    master = _core.Master(
+        lane_host="127.0.0.1", epoch=2, keeps_tombstones=True, remove_confirm_timeout_ms=150
+    )
+    master.start()
+    with LanePeer(master.lane_port) as client:
+        client.open_session()
+        status, body = client.ask("remove", client.remove_body(b"k"))
+        assert (status, _core.parse_statuses(body)) == (Status.OK, [Status.OBJECT_NOT_FOUND])
+        assert master.stats()["confirm_wait_timeouts_total"] == 1
+    master.stop()
+
+
+def test_a_put_is_answered_when_the_node_has_heard_that_the_old_value_was_evicted(
+    master: _core.Master, client: LanePeer, node: LanePeer
+) -> None:
+    [(old, _)] = client.put(b"k", MIB // 2 + 1)
+    waits = client.send("put_start", client.put_start_body(b"m", MIB // 2 + 1))
+    command_id, replicas = node.receive_retire()
+    assert replicas == [old]
+    with LanePeer(master.lane_port, NODE) as other:
+        other.open_session()
+        other.mount(4 * MIB, "segment-b", "tcp://127.0.0.1:2")
+        assert client.answer_to(waits)[0] == Status.OK
+        _, put_id, [(replica, _)] = client.put_start(b"k", 100)
+        written = [(put_id, [(replica, int(Status.OK))])]
+        request = client.send(
+            "put_end", _core.encode_put_end(client.session, next(client.sequences), written)
+        )
+        assert client.exists(b"k") == [Status.OK]
+        assert master.stats()["parked_calls_count"] == 1
+        node.confirm(command_id, [old])
+        assert client.answer_to(request)[0] == Status.OK
 
 
 def test_retire_is_repeated_on_the_nodes_next_connection(

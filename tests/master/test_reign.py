@@ -11,6 +11,7 @@ from master.running import FREE_PORTS, LOOPBACK, RunningMaster
 
 from mooncake_master.config import MASTER_FLAGS, MasterConfig
 from mooncake_master.reign import EPOCH_MAX, Reign
+from mooncake_store import _core
 from mooncake_store.errors import StoreError
 
 
@@ -42,6 +43,23 @@ def test_a_later_epoch_is_noted_and_an_earlier_one_is_not(home: Path) -> None:
     assert Reign(home / "reign.json", must_work=True).take() == 8
 
 
+def test_tombstones_are_kept_for_the_next_reign(home: Path) -> None:
+    tombstones = _core.encode_tombstones(replicas=[1 << 40 | 7])
+    reign = Reign(home / "reign.json", must_work=True)
+    reign.take()
+    assert reign.note(1, tombstones)
+    assert reign.note(3, tombstones)
+    after = Reign(home / "reign.json", must_work=True)
+    assert (after.take(), after.tombstones) == (4, tombstones)
+    # What the next one has not heard of by then is not lost with it either.
+    assert Reign(home / "reign.json", must_work=True).take() == 5
+    assert json.loads((home / "reign.json").read_text())["tombstones"] != ""
+    assert after.note(4, _core.encode_tombstones())
+    last = Reign(home / "reign.json", must_work=True)
+    last.take()
+    assert last.tombstones == _core.encode_tombstones()
+
+
 def test_the_file_is_named_by_the_port_and_lies_where_the_environment_says(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +71,19 @@ def test_the_file_is_named_by_the_port_and_lies_where_the_environment_says(
     assert Reign.of(config(f"--state_file={home / 'mine'}")).path == home / "mine"
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"epoch": "x"}', '{"epoch": -1}', "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"epoch": "x"}',
+        '{"epoch": -1}',
+        "[1]",
+        '{"epoch": 1, "tombstones": "?"}',
+        '{"epoch": 1, "tombstones": "AAAA"}',
+        '{"epoch": 1, "tombstones": 7}',
+    ],
+)
 def test_a_damaged_file_is_an_error_where_it_was_asked_for(home: Path, text: str) -> None:
     file = home / "reign.json"
     file.write_text(text)

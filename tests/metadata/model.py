@@ -115,6 +115,7 @@ class Model:
     values: dict[Key, Value] = field(default_factory=dict)
     puts: dict[int, Put] = field(default_factory=dict)
     retiring: dict[int, tuple[int, int]] = field(default_factory=dict)  # replica -> (segment, bytes)
+    ended: dict[int, Key] = field(default_factory=dict)  # replica -> key: retiring, maybe freed meanwhile
     promise: Promise | None = None  # to the one put that is parked
     clock: int = 0
     evicted: int = 0
@@ -129,13 +130,14 @@ class Model:
     def explained(self) -> None:
         assert not self.observed, f"retirements that no rule asks for: {list(self.observed)}"
 
-    def _retire(self, replicas: dict[int, int], size: int) -> list[int]:
+    def _retire(self, key: Key, replicas: dict[int, int], size: int) -> list[int]:
         """These replicas end: those in the pool must have been told to, next."""
         told = [replica for replica, segment in replicas.items() if segment in self.segments]
         seen = [self.observed.popleft() for _ in range(min(len(told), len(self.observed)))]
         assert sorted(seen) == sorted(told), f"retired {seen}, expected {told}"
         for replica in told:
             self.retiring[replica] = (replicas[replica], range_bytes(size))
+            self.ended[replica] = key
         return told
 
     # -- accounting
@@ -172,15 +174,19 @@ class Model:
         value = self.values.get(key)
         if value is not None and value.ttl_until and value.ttl_until <= self.now:
             del self.values[key]
-            self._retire(value.replicas, value.size)
+            self._retire(key, value.replicas, value.size)
+
+    def awaited(self, key: Key) -> list[int]:
+        """What had ended of this key, and its node has not confirmed."""
+        return [replica for replica, of in self.ended.items() if of == key and replica in self.retiring]
 
     def end_value(self, key: Key) -> list[int]:
         value = self.values.pop(key)
-        return self._retire(value.replicas, value.size)
+        return self._retire(key, value.replicas, value.size)
 
     def drop_put(self, put_id: int) -> list[int]:
         put = self.puts.pop(put_id)
-        return self._retire(put.replicas, put.size)
+        return self._retire(put.key, put.replicas, put.size)
 
     def put_of(self, key: Key) -> int | None:
         return next((put_id for put_id, put in self.puts.items() if put.key == key), None)
@@ -239,16 +245,17 @@ class Model:
         return status
 
     def remove(self, key: Key, force: bool) -> tuple[int, list[int]]:
+        awaited = self.awaited(key)
         self.freshen(key)
         value = self.values.get(key)
         if value is None:
             put_id = self.put_of(key)
             if put_id is None:
-                return NOT_FOUND, []
-            return (OK, self.drop_put(put_id)) if force else (NOT_READY, [])
+                return NOT_FOUND, awaited
+            return (OK, awaited + self.drop_put(put_id)) if force else (NOT_READY, awaited)
         if not force and value.leases and value.lease_until > self.now:
-            return HAS_LEASE, []
-        return OK, self.end_value(key)
+            return HAS_LEASE, awaited
+        return OK, awaited + self.end_value(key)
 
     # -- puts
 
@@ -403,10 +410,11 @@ class Model:
         written = {r: s for r, s in put.replicas.items() if results.get(r) in (OK, SEALED)}
         failed = {r: s for r, s in put.replicas.items() if r not in written}
         del self.puts[put_id]
-        self._retire(failed, put.size)
+        retired = self.awaited(put.key)
+        self._retire(put.key, failed, put.size)
         if not written:
             return WRITE_FAIL, []
-        retired = self.end_value(put.key) if put.key in self.values else []
+        retired += self.end_value(put.key) if put.key in self.values else []
         self.clock += 1
         self.values[put.key] = Value(
             put_id,
@@ -459,6 +467,7 @@ class Model:
             for replica in told:
                 self.observed.remove(replica)
                 self.retiring[replica] = (told[replica], range_bytes(put.size))
+                self.ended[replica] = put.key
 
     def close(self, session: int) -> None:
         self.end_session(session)
@@ -481,7 +490,7 @@ class Model:
         for put_id, put in list(self.puts.items()):
             if self.now - put.started >= self.times.release:
                 del self.puts[put_id]
-                self._take_out(put.replicas, put.size)
+                self._take_out(put.key, put.replicas, put.size)
         if self.promise and self.promise.until <= self.now:
             self.promise = None
         self.evict_at_watermark()
@@ -494,22 +503,23 @@ class Model:
             for put_id, put in list(self.puts.items()):
                 if put.session == session and self._is_told(put.replicas, observed_only):
                     del self.puts[put_id]
-                    self._take_out(put.replicas, put.size)
+                    self._take_out(put.key, put.replicas, put.size)
 
     def _expire_values(self, observed_only: bool = False) -> None:
         for key, value in list(self.values.items()):
             if value.ttl_until and value.ttl_until <= self.now:
                 if self._is_told(value.replicas, observed_only):
                     del self.values[key]
-                    self._take_out(value.replicas, value.size)
+                    self._take_out(key, value.replicas, value.size)
             elif value.soft_until and value.soft_until <= self.now:
                 value.soft_until = value.pin = 0
 
     def _is_told(self, replicas: dict[int, int], observed_only: bool) -> bool:
         return not observed_only or any(replica in self.observed for replica in replicas)
 
-    def _take_out(self, replicas: dict[int, int], size: int) -> None:
+    def _take_out(self, key: Key, replicas: dict[int, int], size: int) -> None:
         for replica, segment in replicas.items():
             assert replica in self.observed, f"replica {replica} was due and did not retire"
             self.observed.remove(replica)
             self.retiring[replica] = (segment, range_bytes(size))
+            self.ended[replica] = key

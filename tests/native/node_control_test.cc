@@ -237,6 +237,60 @@ TEST(a_master_of_a_higher_epoch_is_told_every_value_in_chunks) {
     second.change([&] { CHECK_EQUAL(second.origin.flags, 0u); });  // the same master is not told again
 }
 
+TEST(what_a_master_would_have_the_next_one_know_is_handed_over_before_the_inventory) {
+    wire::Tombstones kept;
+    kept.replicas = {replica_id(8)};
+    auto first = std::make_unique<ScriptedMaster>();
+    ControlledNode node(first->port());
+    node.mounted();
+    node.write(replica_id(1));
+    first->change([&] {
+        first->tombstones = kept;
+        first->tombstones_generation = 1;
+    });
+    first->journal.wait("tombstones asked for");
+    wait_until("it is not asked for again", [&] {
+        const auto before = first->journal.count("report");
+        wait_until("more reports", [&] { return first->journal.count("report") > before + 2; });
+        return first->journal.count("tombstones asked for") == 1;
+    });
+    const std::uint16_t port = first->port();
+    first->stop();
+    first.reset();
+    ScriptedMaster second(port, 2, 2);
+    second.journal.wait("last inventory chunk");
+    second.change([&] { CHECK(second.handed == kept); });
+    second.change([&] { CHECK(second.handed_before_inventory); });
+    CHECK_EQUAL(second.journal.count("tombstones handed over"), 1);
+    // Its own, from now on: the same master is not told what it told.
+    second.change([&] { second.tombstones_generation = 7; });
+    second.journal.wait("tombstones asked for");
+}
+
+TEST(a_node_that_did_not_hear_its_masters_end_lets_others_go_first) {
+    for (const std::uint64_t epoch : {std::uint64_t{2}, std::uint64_t{3}}) {
+        auto first = std::make_unique<ScriptedMaster>();
+        ControlledNode node(first->port());
+        node.mounted();
+        node.write(replica_id(1));
+        first->change([&] { first->answers_reports = false; });
+        first->journal.wait("report unanswered");
+        wait_until("it is out of touch",
+                   [&] { return net::boottime_ms() - node.holdings->heard_ms() > 20 + 100; });
+        const std::uint16_t port = first->port();
+        first->stop();
+        first.reset();
+        ScriptedMaster second(port, epoch, 2);
+        second.journal.wait("open_session");
+        const std::uint64_t met_ms = net::boottime_ms();
+        second.journal.wait("mount");
+        // The next number is the same memory's, kept in a file: it needs no other node.
+        if (epoch == 3) CHECK(net::boottime_ms() - met_ms + 1 >= kHoldBackMs);
+        if (epoch == 2) CHECK_EQUAL(second.journal.count("open_session"), 1);
+        second.journal.wait("last inventory chunk");
+    }
+}
+
 TEST(an_inventory_that_is_refused_or_cut_off_begins_again) {
     Orphaned orphaned(3);
     ScriptedMaster second(orphaned.port, 2, 2, Status::kOk, Status::kInvalidParams);
@@ -273,9 +327,8 @@ TEST(a_write_that_an_earlier_master_granted_is_cancelled_by_the_next) {
     first.stop();
     ScriptedMaster second(port, 2, 2);
     second.journal.wait("last inventory chunk");
-    node.holdings->with_directory([&](node::Directory& directory) {
-        CHECK(directory.seal(replica_id(7)) == Status::kStaleGrant);
-    });
+    node.holdings->with_directory(
+        [&](node::Directory& directory) { CHECK(directory.seal(replica_id(7)) == Status::kStaleGrant); });
     second.change([&] { CHECK(second.told.empty()); });
     CHECK_EQUAL(node.counts().used_bytes, 0u);
 }

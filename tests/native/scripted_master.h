@@ -7,6 +7,7 @@
 #include "node/control.h"
 #include "node_harness.h"
 #include "wire/control.h"
+#include "wire/tombstones.h"
 
 namespace harness {
 
@@ -76,6 +77,10 @@ class ScriptedMaster {
     Status inventory_status;
     std::uint64_t epoch_after_mount = 0;  // 0: as before
     wire::ReplicaId settled_id = 0;
+    std::uint64_t tombstones_generation = 0;
+    wire::Tombstones tombstones;             // what nodes are to keep
+    std::optional<wire::Tombstones> handed;  // by the node, as another master's
+    bool handed_before_inventory = false;
     std::vector<wire::ReplicaId> freed;  // reported, in order
     std::function<void()> on_freed;      // once, when a report names some, before it is answered
     std::vector<wire::ReplicaId> retire_freed;
@@ -131,6 +136,7 @@ class ScriptedMaster {
                 opened.client_ttl_ms = client_ttl_ms;
                 opened.heartbeat_interval_ms = 20;
                 wire::encode(opened, writer);
+                journal.note("open_session");
                 break;
             }
             case Verb::kMount:
@@ -145,6 +151,16 @@ class ScriptedMaster {
                 }
                 on_report(*wire::parse_report(body), writer);
                 break;
+            case Verb::kTombstones: {
+                const auto asked = *wire::parse_tombstones_request(body);
+                if (asked.kept) handed = asked.kept;
+                wire::Buffer kept;
+                wire::Writer kept_writer(kept);
+                wire::encode(tombstones, kept_writer);
+                wire::encode_tombstones_reply(tombstones_generation, kept, writer);
+                journal.note(asked.kept ? "tombstones handed over" : "tombstones asked for");
+                break;
+            }
             case Verb::kInventory:
                 on_inventory(*wire::parse_inventory(body));
                 if (!wire::ok(inventory_status)) return refuse(connection, header, inventory_status);
@@ -183,6 +199,7 @@ class ScriptedMaster {
     void on_inventory(const wire::Inventory& message) {
         if ((message.flags & wire::kInventoryFirst) != 0) {
             told.clear();
+            handed_before_inventory = handed.has_value();
             totals = {};
         }
         for (std::size_t i = 0; i < message.items.size(); ++i) {
@@ -206,7 +223,7 @@ class ScriptedMaster {
             sessions_.clear();
         }
         unknown.reset();
-        wire::encode_report_reply(settled_id, gone, writer);
+        wire::encode_report_reply({settled_id, tombstones_generation, gone}, writer);
     }
     void on_reply(const wire::FrameHeader& header, wire::Bytes body) {
         if (header.verb == Verb::kCopy) {
@@ -236,6 +253,8 @@ class ScriptedMaster {
     net::Server server_;
 };
 
+inline constexpr std::uint64_t kHoldBackMs = 300;
+
 struct ControlledNode {
     explicit ControlledNode(std::uint16_t port, std::uint64_t bytes = 1u << 20) {
         std::vector<std::unique_ptr<node::MemorySegment>> memory;
@@ -246,6 +265,7 @@ struct ControlledNode {
         options.segments.push_back({"segment", {"tcp://127.0.0.1:9"}});
         options.retry_min_ms = 1;
         options.retry_max_ms = 20;
+        options.hold_back_ms = kHoldBackMs;
         control = std::make_unique<node::Control>(holdings, options, [](const wire::Uuid&) {});
         control->start();
     }

@@ -145,7 +145,19 @@ ROUND_TRIPS: list[tuple[str, dict[str, Any], Any]] = [
             "total_checksum": 9,
         },
     ),
-    ("report_reply", {"settled_id": 10, "unknown_segments": [7]}, (10, [7])),
+    (
+        "tombstones",
+        {
+            "epoch": 4,
+            "closed_epoch": 3,
+            "expelled": [UUID],
+            "floors": [(UUID, 21)],
+            "replicas": [21, 22],
+            "keys": [(77, 11)],
+        },
+        None,
+    ),
+    ("report_reply", {"settled_id": 10, "unknown_segments": [7], "tombstones_generation": 3}, (10, [7], 3)),
     ("welcome", {"version": 1, "process": UUID, "software": "s"}, None),
     (
         "hello",
