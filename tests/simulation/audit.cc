@@ -20,9 +20,11 @@ std::string text(std::uint64_t value) { return std::to_string(value); }
 void Audit::after_step(const Host* host) {
     for (NodeProcess& process : cluster_.nodes()) {
         if (!process.is_running) continue;
-        const bool is_fenced = process.node->holdings()->is_fenced();
-        if (is_fenced && !process.was_fenced) ++fences_;
-        process.was_fenced = is_fenced;
+        if (!process.node->holdings()->is_fenced()) {
+            process.has_served = true;
+        } else if (process.has_served) {
+            ++fences_;  // with each step: what was committed meanwhile is not served either
+        }
         if (process.host != host) continue;
         check_node(process);
         check_charges(false);

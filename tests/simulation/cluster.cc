@@ -16,6 +16,12 @@ std::string ip(const Host& host) {
 
 }  // namespace
 
+namespace {
+
+constexpr Ms kStateLookMs = 50;  // as the daemon looks at what it keeps
+
+}  // namespace
+
 Cluster::Cluster(World& world, Kernel& kernel, const Plan& plan)
     : world_(world), kernel_(kernel), plan_(plan) {
     for (std::size_t i = 0; i < plan.master_addresses; ++i) {
@@ -48,17 +54,37 @@ void Cluster::start_master(std::size_t index) {
     options.lane_port = kLanePort;
     options.software = "simulation";
     options.epoch = ++noted_epoch_;
+    options.driver.keeps_tombstones = true;
     process.master = std::make_unique<mooncake::master::Master>(options);
+    process.master->restore_tombstones(kept_tombstones_);
     process.master->start();
     process.is_running = true;
     current_ = index;
     is_taken_over_ = false;
     ++reigns_;
-    if (!plan_.finds_lane) return;
     process.is_over = std::make_shared<bool>(false);
+    world_.spawn(*process.host, "state file", [this, &master = *process.master, is_over = process.is_over] {
+        keep_tombstones(master, is_over);
+    });
+    if (!plan_.finds_lane) return;
     world_.spawn(*process.host, "door", [&master = *process.master, is_over = process.is_over] {
         serve_discovery(master, kDoorPort, is_over);
     });
+}
+
+// As the daemon does with its state file.
+void Cluster::keep_tombstones(mooncake::master::Master& master, const std::shared_ptr<const bool>& is_over) {
+    std::uint64_t kept = 0;
+    for (;;) {
+        world_.sleep(kStateLookMs);
+        if (*is_over) return;
+        const std::uint64_t generation = master.tombstones_generation();
+        // Of two masters only the later one has the file.
+        if (generation == kept || master.epoch() < noted_epoch_) continue;
+        kept_tombstones_ = master.tombstones();
+        master.tombstones_kept(generation);
+        kept = generation;
+    }
 }
 
 bool Cluster::has_old_master() const {
@@ -173,7 +199,7 @@ void Cluster::start_node(std::size_t index) {
         process.node = make_node(index);
         process.node->start();
         process.is_running = true;
-        process.was_fenced = true;
+        process.has_served = false;
         process.expulsions_seen = 0;
         process.has_leftovers = false;
         process.draining = 0;
@@ -198,18 +224,6 @@ void Cluster::crash_node(std::size_t index, bool is_told, Ms down_ms) {
         process.host->is_down = false;
         kernel_.revive(*process.host);
         if (!is_stopping) start_node(index);
-    });
-}
-
-bool Cluster::serves(mooncake::wire::ReplicaId replica) {
-    return std::any_of(nodes_.begin(), nodes_.end(), [&](NodeProcess& process) {
-        if (!process.is_running) return false;
-        return process.node->holdings()->with_directory([&](mooncake::node::Directory& directory) {
-            std::vector<mooncake::wire::InventoryItem> items;
-            mooncake::wire::Buffer headers;
-            mooncake::wire::Writer writer(headers);
-            return directory.describe(replica, items, writer);
-        });
     });
 }
 

@@ -35,7 +35,7 @@ struct NodeProcess {
     std::unique_ptr<mooncake::node::Node> node;
     bool is_running = false;
     std::uint64_t lives = 0;
-    bool was_fenced = true;
+    bool has_served = false;
     // Ranges of an incarnation that the master has expelled may still be read.
     std::uint64_t expulsions_seen = 0;
     bool has_leftovers = false;
@@ -87,8 +87,6 @@ class Cluster {
     std::uint64_t takeovers() const { return takeovers_; }
     std::uint64_t node_crashes() const { return node_crashes_; }
     std::vector<NodeProcess>& nodes() { return nodes_; }
-    // A node holds this replica and has not been told to end it.
-    bool serves(mooncake::wire::ReplicaId replica);
     std::vector<ClientProcess>& clients() { return clients_; }
     // Called with a master that ends, while it can tell what it has counted.
     std::function<void(mooncake::master::Master&)> master_ends;
@@ -101,6 +99,7 @@ class Cluster {
 
   private:
     void start_master(std::size_t index);
+    void keep_tombstones(mooncake::master::Master& master, const std::shared_ptr<const bool>& is_over);
     void end_master(std::size_t index, bool is_told, Ms up_ms);
     std::optional<std::size_t> free_address() const;
     std::vector<std::string> doors() const;
@@ -116,9 +115,10 @@ class Cluster {
     std::uint64_t node_crashes_ = 0;
     std::uint64_t reigns_ = 0;
     std::uint64_t takeovers_ = 0;
-    std::uint64_t noted_epoch_ = 0;  // as the state file, or an election, keeps it
-    bool is_taken_over_ = false;     // the next master is on its way while the last one is stopped
-    std::optional<Ms> last_old_ms_;  // when there were two, last
+    std::uint64_t noted_epoch_ = 0;           // as the state file, or an election, keeps it
+    mooncake::wire::Buffer kept_tombstones_;  // the same
+    bool is_taken_over_ = false;              // the next master is on its way while the last one is stopped
+    std::optional<Ms> last_old_ms_;           // when there were two, last
 };
 
 }  // namespace simulation

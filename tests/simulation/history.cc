@@ -49,30 +49,6 @@ const std::string* History::key_of(PutId put_id) const {
     return found == places_.end() ? nullptr : &found->second.first;
 }
 
-void History::retired(std::span<const mooncake::wire::ReplicaId> replicas) {
-    for (const auto replica : replicas) retired_.emplace(replica, now_step());
-}
-
-void History::master_died(const std::function<bool(mooncake::wire::ReplicaId)>& is_served) {
-    for (auto& [name, key] : keys_) {
-        for (Value& value : key.values) {
-            const auto ends = [&](const End& end) { return is_ended(value, end, kNotYet); };
-            if (std::none_of(key.ends.begin(), key.ends.end(), ends)) continue;
-            std::copy_if(value.replicas.begin(), value.replicas.end(), std::back_inserter(value.forgotten),
-                         is_served);
-        }
-    }
-}
-
-bool History::may_return(const Value& value, std::uint64_t began) const {
-    const auto may_be_read = [&](auto replica) {
-        const auto retired = retired_.find(replica);
-        return retired == retired_.end() || retired->second >= began;
-    };
-    return kToleratesUnconfirmedEnds &&
-           std::any_of(value.forgotten.begin(), value.forgotten.end(), may_be_read);
-}
-
 // Whoever began then must not read the value any more, because of this end.
 bool History::is_ended(const Value& value, const End& end, std::uint64_t began) {
     return end.is_sure && end.by != value.put_id && end.answered < began && value.committed != kNotYet &&
@@ -125,7 +101,6 @@ std::uint64_t History::may_be_visible(const Value& value) const {
 std::string History::ended(const Key& key, const Value& value, std::uint64_t began, Ms began_ms) const {
     for (const End& end : key.ends) {
         if (!is_ended(value, end, began)) continue;
-        if (may_return(value, began)) continue;
         const std::string what = end.by == 0 ? "a remove" : text(end.by);
         return text(value.put_id) + ", committed by step " + std::to_string(value.committed) +
                ", was ended by " + what + ", sent at step " + std::to_string(end.sent) + " and answered at " +
@@ -148,11 +123,6 @@ std::string History::hit(const std::string& key, PutId put_id, std::uint64_t beg
     if (value->sent == kNotYet) value->sent = value->granted;
     Key& all = keys_[key];
     std::string why = ended(all, *value, began, began_ms);
-    if (why.empty() && may_return(*value, began) &&
-        std::any_of(all.ends.begin(), all.ends.end(),
-                    [&](const End& end) { return is_ended(*value, end, began); })) {
-        ++tolerated_returns_;
-    }
     if (!why.empty() || value->committed != kNotYet) return why;
     // Its commit's answer has not been seen, but there it is.
     value->committed = now_step();
@@ -199,7 +169,7 @@ bool History::is_excused(const Value& value, const Losses& now, wire::Absence re
             return now.takeovers != before.takeovers;
         case wire::Absence::kNeverStored:
             // A master forgets nothing that ended in its own reign.
-            return may_be_lost && now.reigns != before.reigns;
+            return (may_be_lost || may_be_evicted) && now.reigns != before.reigns;
         default:
             return may_be_evicted || may_be_lost;
     }

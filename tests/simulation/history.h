@@ -24,17 +24,13 @@ namespace simulation {
 
 inline constexpr std::uint64_t kNotYet = ~std::uint64_t{0};
 
-// A master that dies forgets what it had ended while a node had not confirmed it; from that node's inventory
-// the next one takes the value for alive. Until such ends outlive the master, those values may come back.
-inline constexpr bool kToleratesUnconfirmedEnds = true;
-
 // Why values go: what the masters have counted so far, all in all, and what befell nodes and masters.
 struct Losses {
     std::uint64_t evicted = 0;
     std::uint64_t lost = 0;       // with their segments
     std::uint64_t expelled = 0;   // segments
     std::uint64_t refused = 0;    // replicas that a node reported and a new master had no place for
-    std::uint64_t fences = 0;     // times a node stopped serving because it heard no master
+    std::uint64_t fences = 0;     // steps while a node did not serve because it heard no master
     std::uint64_t crashes = 0;    // of nodes, which the master may not have noticed yet
     std::uint64_t give_ups = 0;   // of nodes that began anew, without what they had held
     std::uint64_t takeovers = 0;  // times there were two masters
@@ -56,10 +52,6 @@ class History {
     // ---- what the frames show
     void granted(const std::string& key, mooncake::wire::PutId put_id, const Put& put,
                  std::vector<mooncake::wire::ReplicaId> replicas);
-    // Their node has confirmed that nobody is served them any more.
-    void retired(std::span<const mooncake::wire::ReplicaId> replicas);
-    // What nodes still serve of values that had been ended may come back.
-    void master_died(const std::function<bool(mooncake::wire::ReplicaId)>& is_served);
     void commit_sent(mooncake::wire::PutId put_id);
     void commit_answered(mooncake::wire::PutId put_id, bool is_visible);
     void revoke_sent(mooncake::wire::PutId put_id);
@@ -76,7 +68,6 @@ class History {
     std::string miss(const std::string& key, std::uint64_t began, mooncake::wire::Absence reason);
 
     std::size_t misses_judged() const { return misses_judged_; }  // that nothing excused beforehand
-    std::size_t tolerated_returns() const { return tolerated_returns_; }
 
   private:
     struct Value {
@@ -88,7 +79,6 @@ class History {
         std::uint64_t committed = kNotYet;  // known to be visible since then at the latest
         Ms committed_ms = kNever;
         bool may_be_revoked = false;
-        std::vector<mooncake::wire::ReplicaId> forgotten;  // whose end their master took to its grave
         std::vector<mooncake::wire::ReplicaId> replicas;
         Losses losses_before;  // when its commit was sent; crashes: when it was granted
     };
@@ -108,7 +98,6 @@ class History {
     // Why it cannot be read by who began then; empty if it can.
     std::string ended(const Key& key, const Value& value, std::uint64_t began, Ms began_ms) const;
     static bool is_ended(const Value& value, const End& end, std::uint64_t began);
-    bool may_return(const Value& value, std::uint64_t began) const;
     static bool is_excused(const Value& value, const Losses& now, mooncake::wire::Absence reason);
     bool is_undisputed(const Key& key, const Value& value) const;
 
@@ -116,9 +105,7 @@ class History {
     std::function<bool()> has_two_masters_;
     std::map<std::string, Key, std::less<>> keys_;
     std::map<mooncake::wire::PutId, std::pair<std::string, std::size_t>> places_;
-    std::map<mooncake::wire::ReplicaId, std::uint64_t> retired_;  // and the step when its node confirmed it
     std::size_t misses_judged_ = 0;
-    std::size_t tolerated_returns_ = 0;
 };
 
 }  // namespace simulation

@@ -49,14 +49,10 @@ class Run {
         cluster_.master_ends = [this](mooncake::master::Master& master) {
             for (const auto& [name, value] : master.stats()) totals_.master[name] += value;
         };
-        cluster_.reign_ends = [this] {
-            audit_->reign_ends();
-            history_.master_died([this](wire::ReplicaId replica) { return cluster_.serves(replica); });
-        };
+        cluster_.reign_ends = [this] { audit_->reign_ends(); };
         cluster_.client_started = [this](std::size_t client) { workload_.start_callers(client); };
         watch_.on_retired = [this](std::span<const wire::ReplicaId> replicas) {
             data_watch_.retired(replicas);
-            history_.retired(replicas);
         };
         watch_.on_request([this](const Socket& from, const wire::Buffer& hello, const wire::Buffer& frame) {
             maybe_repeat(from, hello, frame);
@@ -353,7 +349,6 @@ void Run::add_totals() {
     totals_.steps += world_.step();
     totals_.world_ms += world_.now_ms();
     totals_.misses_judged += history_.misses_judged();
-    totals_.tolerated_returns += history_.tolerated_returns();
     ++totals_.mixes[static_cast<std::size_t>(plan_.mix)];
     for (std::size_t i = 0; i < faults_.of.size(); ++i) totals_.faults.of[i] += faults_.of[i];
     cluster_.master_ends(cluster_.master());

@@ -17,7 +17,6 @@ struct Totals {
     std::uint64_t steps = 0;
     std::uint64_t world_ms = 0;
     std::uint64_t misses_judged = 0;
-    std::uint64_t tolerated_returns = 0;                  // see kToleratesUnconfirmedEnds
     std::array<std::uint64_t, kMixNames.size()> mixes{};  // seeds of each
     FaultCounts faults;
     CallCounts calls;

@@ -118,7 +118,6 @@ void print_summary(const simulation::Totals& totals) {
     print("faults", faults);
     std::map<std::string, std::uint64_t> mixes;
     for (std::size_t i = 0; i < totals.mixes.size(); ++i) mixes[simulation::kMixNames[i]] = totals.mixes[i];
-    mixes["tolerated_returns"] = totals.tolerated_returns;
     print("seeds", mixes);
     std::map<std::string, std::uint64_t> master;
     for (const auto& [name, count] : totals.master) {

@@ -64,7 +64,6 @@ def print_summary(findings: Findings, history: History, seconds: float) -> bool:
         ("sessions expired", findings.sessions_expired),
         ("of them alive", findings.live_sessions_expired),
         ("wrong", len(findings.wrong)),
-        ("undone for want of tombstones", len(findings.known)),
         ("stuck", len(findings.stuck)),
     ]
     width = max(len(name) for name, _ in rows)

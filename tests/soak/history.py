@@ -49,16 +49,10 @@ class KeyHistory:
 
 @dataclass(frozen=True)
 class Wrong:
-    """kind: bytes (torn, foreign, never put), old (replaced by then) or undone (removed by then).
-
-    ended_begin_ns, ended_end_ns: of the put or remove that had ended the value; 0 for bytes.
-    """
+    """kind: bytes (torn, foreign, never put), old (replaced by then) or undone (removed by then)."""
 
     kind: str
     key: str
-    read_begin_ns: int
-    ended_begin_ns: int
-    ended_end_ns: int
     story: str
 
 
@@ -115,7 +109,7 @@ class History:
         for event in sorted(reads, key=lambda event: event.end_ns):
             self._note_duration(event)
             if event.kind == ledger.WRONG:
-                wrong.append(Wrong("bytes", event.key, event.begin_ns, 0, 0, event.text))
+                wrong.append(Wrong("bytes", event.key, event.text))
             elif event.kind == ledger.PRESENT:
                 self.counts["exists"] += 1
                 if event.value and (found := self._check_presence(event)):
@@ -136,7 +130,7 @@ class History:
         place = bisect.bisect_left(history.writes, read.value, key=_version)
         if place == len(history.writes) or history.writes[place].version != read.value:
             story = f"version {read.value} was never put"
-            return Wrong("bytes", read.key, read.begin_ns, 0, 0, story)
+            return Wrong("bytes", read.key, story)
         write = history.writes[place]
         by = self._ended_by(history, write, read.begin_ns)
         write.committed_ns = min(write.committed_ns, read.end_ns)
@@ -177,7 +171,7 @@ class History:
         known_ns = by.end_ns if isinstance(by, Remove) else by.committed_ns
         seconds = (read.begin_ns - known_ns) / 1e9
         story = f"{what}, {seconds:.3f} s after {_told(by)} had ended it"
-        return Wrong(kind, read.key, read.begin_ns, by.begin_ns, int(known_ns), story)
+        return Wrong(kind, read.key, story)
 
     def story(self, key: str, last: int = 12) -> str:
         """The last changes of a key, one a line."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from soak import ledger
 from soak.cast import SETTLE_S, Master, Node, Role, Worker
-from soak.history import History, Wrong
+from soak.history import History
 from soak.ledger import Ledger, LedgerReader
 from soak.plan import KILL, STOP, Fault, draw_round
 from soak.worker import Recorder, keys_of, read_event
@@ -25,7 +25,6 @@ OWN_SLOT = 15  # the stage's own puts
 STATIC_BYTES = 2_000
 POLL_S = 0.05
 CALL_HANG_S = 30.0  # a call has a deadline of 10 s; longer means that it was stuck
-UNCONFIRMED_NS = 900_000_000  # a remove answered later than this was answered without the node
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,12 @@ class Stroke:
 
 @dataclass
 class Findings:
-    """What the report tells. wrong and stuck must stay empty; known: undone by what is not built yet."""
+    """What the report tells. wrong and stuck must stay empty."""
 
     rounds: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     amid_calls: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    known: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     put_after_dead_writer_s: list[float] = field(default_factory=list)
     readable_after_listening_s: list[float] = field(default_factory=list)
@@ -309,34 +307,10 @@ class Stage:
         self._died = []
         for found in self.history.check(event for _, events in batches for event in events):
             story = f"{what}: {found.key}: {found.kind}: {found.story}\n{self.history.story(found.key)}"
-            (self.findings.known if self._is_known(found) else self.findings.wrong).append(story)
+            self.findings.wrong.append(story)
             self._tell(story)
         if self.history.slowest_ns[0] > CALL_HANG_S * 1e9 + self.scale.stop_max_s * 1e9:
             self.findings.stuck.append(f"{what}: a {self.history.slowest_ns[1]} took too long")
-
-    def _is_known(self, found: Wrong) -> bool:
-        """Ended without the node's confirmation by a master that then died: it takes that to its grave."""
-        if found.kind == "bytes":
-            return False
-        kills = [
-            stroke.struck_ns
-            for stroke in self._strokes
-            if stroke.role_kind == "master"
-            and stroke.fault.kind == KILL
-            and found.ended_begin_ns < stroke.healed_ns
-            and stroke.struck_ns < found.read_begin_ns
-        ]
-        if not kills:
-            return False
-        if found.ended_end_ns - found.ended_begin_ns > UNCONFIRMED_NS:
-            return True
-        reach_ns = int((self.scale.client_ttl_s + 2) * 1e9)
-        return any(
-            stroke.role_kind == "node"
-            and stroke.struck_ns < max(kills)
-            and found.ended_begin_ns < stroke.healed_ns + reach_ns
-            for stroke in self._strokes
-        )
 
     def _poll_sessions(self) -> None:
         """Sessions that ended unheard since this master began, against those that were killed or stopped."""

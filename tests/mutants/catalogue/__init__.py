@@ -1,12 +1,13 @@
 """All planted bugs, one file a part of the store."""
 
-from mutants.catalogue import client, copies, master, metadata, node, python, wire
+from mutants.catalogue import client, copies, master, metadata, node, python, tombstones, wire
 from mutants.planted import Mutant
 
 MUTANTS: list[Mutant] = [
     *metadata.MUTANTS,
     *node.MUTANTS,
     *copies.MUTANTS,
+    *tombstones.MUTANTS,
     *wire.MUTANTS,
     *client.MUTANTS,
     *master.MUTANTS,

@@ -21,7 +21,13 @@ MUTANTS = [
     Mutant(
         "copy-outlives-its-value",
         "A value that ends leaves its copy under way: the answer commits it into whatever is there then.",
-        (Edit("native/metadata/remove_verbs.cc", "    abandon_copy_of(ref, effects);\n", ""),),
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "    assert(object.is_visible());\n    abandon_copy_of(ref, effects);\n",
+                "    assert(object.is_visible());\n",
+            ),
+        ),
         (test("metadata/test_copy", "test_a_value_that_ends_takes_its_copy_along"), MODEL),
     ),
     Mutant(

@@ -53,9 +53,8 @@ MUTANTS = [
         (
             Edit(
                 "native/master/state_driver.cc",
-                "                for (const auto replica : queues_.expelled(effect.segment))\n"
-                "                    replica_confirmed(replica, outbox);",
-                "                queues_.expelled(effect.segment);",
+                "for (const auto replica : queues_.expelled(effect.segment)) replica_lost(replica, outbox);",
+                "queues_.expelled(effect.segment);",
             ),
         ),
         (native(DRIVER, "unmounted_segment_ends_the_waiting"),),
@@ -117,8 +116,8 @@ MUTANTS = [
         (
             Edit(
                 "native/master/state_driver.cc",
-                "    return call.unconfirmed > 0 && !call.command.retired().empty() && !is_stopped_ &&",
-                "    return call.unconfirmed > 0 && call.command.retired().empty() && !is_stopped_ &&",
+                "(call.unconfirmed > 0 && !call.command.retired().empty())",
+                "(call.unconfirmed > 0 && call.command.retired().empty())",
             ),
         ),
         (
