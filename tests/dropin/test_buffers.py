@@ -7,6 +7,7 @@ from dropin.memory import Memory, pattern
 
 from mooncake_client.dropin import MooncakeDistributedStore
 from mooncake_client.dropin.buffers import RegisteredBuffers
+from mooncake_client.dropin.pieces import STAGING_BYTES_MAX, Staging
 
 Dropin = MooncakeDistributedStore
 
@@ -120,6 +121,22 @@ def test_spreading_stops_where_the_value_ends(store: Dropin) -> None:
     assert store.batch_get_into_multi_buffers(["k"], pieces, [[4, 4, 4]]) == [6]
     assert target.bytes() == b"abcd" + b"\xee" * 4 + b"ef" + b"\xee" * 10
     assert store.batch_get_into_multi_buffers(["k"], pieces, [[2, 2, 1]]) == [-600]
+
+
+def test_staging_memory_is_used_again_and_bounded() -> None:
+    staging = Staging()
+    first = staging.take(1000)
+    address = first.ptr()
+    staging.give_back(first)
+    again = staging.take(1000)
+    assert again.ptr() == address
+    assert staging.take(1000).ptr() != address
+    large = [staging.take(STAGING_BYTES_MAX // 4) for _ in range(6)]
+    for handle in [again, *large]:
+        staging.give_back(handle)
+    kept = {handle.ptr() for handle in large}
+    assert sum(staging.take(STAGING_BYTES_MAX // 4).ptr() in kept for _ in range(4)) >= 3
+    assert staging._bytes <= STAGING_BYTES_MAX
 
 
 def test_pieces_that_cannot_be(store: Dropin) -> None:

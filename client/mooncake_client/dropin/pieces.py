@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import operator
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +28,9 @@ from mooncake_store import _core
 SESSION_BYTES_MAX: Final = 8 << 30
 """Memory for values of open sessions of one store; above it a session is not started, NO_AVAILABLE_HANDLE."""
 
+STAGING_BYTES_MAX: Final = 64 << 20
+"""Memory that a store keeps for values which are about to be spread; what is more is freed again."""
+
 Pieces: TypeAlias = "list[tuple[int, int]]"
 
 
@@ -40,13 +44,52 @@ class PutSession:
         self.config.group_ids = None  # it named the whole batch's
 
 
+class Staging:
+    """Memory to read values into before they are spread: touched once, used again for values of the same
+    size.
+
+    Memory that was never touched costs as much as the copy. For any number of threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: dict[int, list[_core.BufferHandle]] = {}
+        self._bytes = 0
+
+    def take(self, size: int) -> _core.BufferHandle:
+        with self._lock:
+            handles = self._free.get(size)
+            if handles:
+                self._bytes -= size
+                return handles.pop()
+        return _core.BufferHandle(size)
+
+    def give_back(self, handle: _core.BufferHandle) -> None:
+        """Kept while there is room; of all sizes or, when they have changed, of the new one alone."""
+        size = handle.size()
+        with self._lock:
+            if self._bytes + size > STAGING_BYTES_MAX and not self._free.get(size):
+                self._free.clear()
+                self._bytes = 0
+            if self._bytes + size <= STAGING_BYTES_MAX:
+                self._free.setdefault(size, []).append(handle)
+                self._bytes += size
+
+    def clear(self) -> None:
+        with self._lock:
+            self._free.clear()
+            self._bytes = 0
+
+
 class PiecesOfValues(StoreBase):
     def _start_parts(self) -> None:
         super()._start_parts()
+        self._staging = Staging()
         self._forget_sessions()
 
     def _forget_parts(self) -> None:
         super()._forget_parts()
+        self._staging.clear()
         self._forget_sessions()
 
     def _forget_sessions(self) -> None:
@@ -86,13 +129,14 @@ class PiecesOfValues(StoreBase):
         targets: list[Memory] = []
         for pieces in spreads:
             if pieces and len(pieces) > 1:
-                targets.append(_core.BufferHandle(sum(size for _, size in pieces)))
+                targets.append(self._staging.take(sum(size for _, size in pieces)))
             else:
                 targets.append(pieces[0] if pieces else None)
         answers = self._read_into(names, targets)
         for pieces, target, answer in zip(spreads, targets, answers, strict=True):
-            if pieces and len(pieces) > 1 and target is not None and answer > 0:
+            if pieces and len(pieces) > 1:
                 _spread(target.ptr(), answer, pieces)
+                self._staging.give_back(target)
         return answers
 
     # ---- ranges of values
