@@ -61,6 +61,14 @@ class NodeConfig:
     data_port: int = setting(
         Kind.PORT, 0, "Port for clients' reads and writes; 0 takes any free one.", minimum=0
     )
+    port: int = setting(
+        Kind.PORT,
+        0,
+        "Port on which clients that know this node alone ask for its master; 0: none.",
+        minimum=0,
+    )
+    enable_http_server: bool = setting(Kind.BOOL, False, "Serve /health and /metrics over HTTP.")
+    http_port: int = setting(Kind.PORT, 9300, "Port for them.")
     advertise_host: str = setting(
         Kind.HOST,
         "",
@@ -155,8 +163,7 @@ class NodeConfig:
 
 
 KNOWN_FLAGS = (
-    *not_built(Kind.BOOL, False, "enable_http_server", "enable_offload"),
-    *unmeaning(Kind.INT, 50052, "port", note="a node serves its data port only; --data_port sets it"),
+    *not_built(Kind.BOOL, False, "enable_offload"),
     *unmeaning(
         Kind.SIZE, 0, "local_buffer_size", note="values are received where they stay, without staging"
     ),
@@ -174,9 +181,6 @@ KNOWN_FLAGS = (
         True,
         "start_offload_rpc_server",
         note="it configures --enable_offload, which is not built yet",
-    ),
-    *unmeaning(
-        Kind.INT, 9300, "http_port", note="it configures --enable_http_server, which is not built yet"
     ),
     *unmeaning(Kind.BOOL, False, "use_mmap_arena_allocator", note="there is one allocator"),
     *unmeaning(Kind.SIZE, 8 << 30, "mmap_arena_pool_size", note="there is one allocator"),

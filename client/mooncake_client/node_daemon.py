@@ -11,13 +11,17 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mooncake_client.node_config import NODE_FLAGS, NodeConfig
 from mooncake_store import _core
 from mooncake_store.endpoints import Endpoint, is_wildcard
+from mooncake_store.errors import StoreError
 from mooncake_store.logs import start_logging, tell_configuration
 from mooncake_store.ports import cannot_listen
+
+if TYPE_CHECKING:
+    from mooncake_client.client_http import ClientHttp
 
 log = logging.getLogger("mooncake_store.node")
 
@@ -55,10 +59,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.error("%s", error)
         return 1
     try:
+        listeners = listen(node, config)
+    except StoreError as error:
+        log.error("%s", error)
+        node.stop()
+        return 1
+    try:
         serve(node, config)
     finally:
         end(node, config)
+        for listener in listeners:
+            listener.end()
     return 0
+
+
+def listen(node: _core.Node, config: NodeConfig) -> list[ClientHttp]:
+    """The HTTP ports that are asked for. Raises StoreError naming the one that is taken."""
+    wanted = [(config.port, "--port")] if config.port else []
+    if config.enable_http_server:
+        wanted.append((config.http_port, "--http_port"))
+    if not wanted:
+        return []
+    from mooncake_client.client_http import ClientHttp
+
+    listeners: list[ClientHttp] = []
+    for port, flag in wanted:
+        endpoint = Endpoint(config.host, port)
+        try:
+            listener = ClientHttp(
+                endpoint,
+                health=lambda: 0 if node.status()["mounted"] else 2,
+                counters=lambda: node.status()["stats"],
+                masters=config.master_server_address,
+            )
+        except OSError as error:
+            for started in listeners:
+                started.end()
+            raise cannot_listen(endpoint, flag, error) from error
+        listeners.append(listener)
+        log.info("HTTP on port %d (%s) is open", listener.port, flag)
+    return listeners
 
 
 def end(node: _core.Node, config: NodeConfig) -> None:

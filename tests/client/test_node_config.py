@@ -15,7 +15,6 @@ from mooncake_store.errors import InvalidArgument
 # Flags of Mooncake's standalone client with their defaults, where ours are the same.
 MOONCAKE_DEFAULTS = {
     "host": "0.0.0.0",
-    "port": "50052",
     "global_segment_size": "4 GB",
     "local_buffer_size": "0",
     "metadata_server": "http://127.0.0.1:8080/metadata",
@@ -56,10 +55,13 @@ def test_a_start_script_of_mooncakes_users_works() -> None:
         ]
     )
     assert loaded.config == NodeConfig(
-        global_segment_size=64 << 30, master_server_address=(Endpoint("10.0.0.1", 50051),), host="10.0.0.2"
+        global_segment_size=64 << 30,
+        master_server_address=(Endpoint("10.0.0.1", 50051),),
+        host="10.0.0.2",
+        port=50052,
     )
-    assert len(loaded.warnings) == 3
-    assert "--data_port sets it" in "".join(loaded.warnings)
+    assert len(loaded.warnings) == 2
+    assert "--data_threads sets the threads" in "".join(loaded.warnings)
 
 
 def test_several_masters_and_ipv6_are_understood() -> None:
@@ -95,7 +97,6 @@ def test_what_is_advertised_is_never_a_wildcard(argv: list[str], advertised: str
         (["--protocol=rdma"], r"--protocol: 'rdma' is not built yet; choose one of tcp"),
         (["--protocol=carrier"], r"--protocol: 'carrier' is unknown"),
         (["--enable_offload"], r"--enable_offload=true: not built yet"),
-        (["--enable_http_server=true"], r"--enable_http_server=true: not built yet"),
         (["--segment_name=" + "x" * 256], r"segment_name .* at most 255 bytes"),
         (["--host_id=a\nb"], r"host_id 'a\\nb' must be printable"),
         (["--data_port=99999"], r"--data_port: port '99999' is not in 0\.\.65535"),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
-from processes import NODE, Process, address_of, free_port, master, node
+from processes import NODE, NODE_READY, Process, address_of, free_port, master, node
 
 from mooncake_client.node_daemon import main
 
@@ -51,6 +54,41 @@ def test_a_busy_port_is_named_with_its_flag() -> None:
         f"ERROR mooncake_store.node: cannot listen on 127.0.0.1:{port} (port {port}, flag --data_port): "
         "the port is in use by another process"
     )
+
+
+@pytest.mark.parametrize("flags", [["--port"], ["--enable_http_server", "--http_port"]])
+def test_a_busy_http_port_is_named_with_its_flag(flags: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        with node("127.0.0.1:1", *flags[:-1], f"{flags[-1]}={port}") as process:
+            assert process.wait() == 1
+    assert f"(port {port}, flag {flags[-1]}): the port is in use" in process.log.splitlines()[-1]
+
+
+def test_a_node_tells_health_counters_and_its_master_over_http() -> None:
+    def ask(path: str) -> tuple[int, bytes]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    port = free_port()
+    with master() as leader:
+        address = address_of(leader)
+        with node(address, "--enable_http_server", f"--http_port={port}") as process:
+            process.wait_for(NODE_READY)
+            assert ask("/health") == (200, b'{"status": "healthy", "code": 0}')
+            assert ask("/master") == (200, json.dumps({"master_server_address": [address]}).encode())
+            status, metrics = ask("/metrics")
+            assert (status, b"mooncake_client_" in metrics) == (200, True)
+            assert ask("/")[0] == 404
+            assert process.end() == 0
+    with node(f"127.0.0.1:{free_port()}", "--enable_http_server", f"--http_port={port}") as process:
+        process.wait_for("waiting for the master")
+        assert ask("/health") == (503, b'{"status": "master_unreachable", "code": 2}')
+        assert process.end() == 0
 
 
 def test_memory_that_the_machine_lacks_is_named_with_its_flag() -> None:

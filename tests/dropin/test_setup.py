@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from dropin.conftest import MIB, JoinPool
+from processes import NODE_READY, free_port, node
 
 from mooncake_client.dropin import MooncakeDistributedStore
 from mooncake_client.dropin.mooncake_config import MooncakeConfig
@@ -138,8 +140,28 @@ def test_missing_settings_among_several_raise(fresh: Dropin) -> None:
 def test_what_is_not_built_is_refused(fresh: Dropin, master_address: str) -> None:
     settings = ("localhost", "P2PHANDSHAKE", 0, 0, "tcp", "", master_address)
     assert fresh.setup(*settings, enable_ssd_offload=True) == -1012
-    assert fresh.setup_dummy(1 << 20, 1 << 20, "127.0.0.1:50052") == -1012
     assert fresh.init_all("tcp", "", 1) == -600
+
+
+def test_dummy_client_asks_a_node_for_its_master(
+    fresh: Dropin, master_address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    with node(master_address, f"--port={port}") as process:
+        process.wait_for(NODE_READY)
+        assert fresh.setup_dummy(10_000, 16 * MIB, f"127.0.0.1:{port}") == 0
+        assert works(fresh)
+        address = fresh.alloc_from_mem_pool(8_000)
+        ctypes.memset(address, 7, 8_000)
+        assert fresh.put_from("k", address, 8_000) == 0
+        assert fresh.alloc_from_mem_pool(8_000) == 0
+        assert fresh.alloc_from_mem_pool(2_000) != 0
+        assert fresh.close() == 0
+        assert fresh.alloc_from_mem_pool(1) == 0
+        assert process.end() == 0
+    assert fresh.setup_dummy(1, 1, f"127.0.0.1:{port}") == -900
+    assert f"127.0.0.1:{port}" in caplog.text
+    assert fresh.setup_dummy(1, 1, "no port:x") == -600
 
 
 def test_other_transports_are_carried_by_tcp_with_a_warning(

@@ -12,8 +12,8 @@ import time
 from typing import Final
 
 from mooncake_client.client_config import client_config
+from mooncake_client.client_http import ClientHttp
 from mooncake_client.connection import connect
-from mooncake_client.dropin.client_http import ClientHttp
 from mooncake_client.dropin.mooncake_config import MooncakeConfig
 from mooncake_client.node_config import NodeConfig
 from mooncake_store import _core
@@ -117,10 +117,13 @@ class Membership:
         return node is not None
 
     def _listen(self, port: int) -> ClientHttp:
+        endpoint = Endpoint("127.0.0.1", port)
         try:
-            return ClientHttp(port, self.health, self.counters)
+            return ClientHttp(
+                endpoint, health=self.health, counters=self.counters, masters=self.config.masters()
+            )
         except OSError as error:
-            raise cannot_listen(Endpoint("127.0.0.1", port), "client_http_port", error) from error
+            raise cannot_listen(endpoint, "client_http_port", error) from error
 
     def health(self) -> int:
         """0 healthy, 1 closed, 2 the master did not answer the last heartbeat."""

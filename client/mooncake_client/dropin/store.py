@@ -7,9 +7,11 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from mooncake_client.client_http import masters_known_at
 from mooncake_client.dropin.base import log
 from mooncake_client.dropin.buffers import Buffers
 from mooncake_client.dropin.codes import INVALID_PARAMS, NOT_SUPPORTED, OK, error_code
+from mooncake_client.dropin.host_memory import MooncakeHostMemAllocator
 from mooncake_client.dropin.membership import Membership
 from mooncake_client.dropin.mooncake_config import DICT_DEFAULTS, MooncakeConfig, from_mapping
 from mooncake_client.dropin.parallel_tensors import ParallelTensors
@@ -18,9 +20,13 @@ from mooncake_client.dropin.plain_values import PlainValues
 from mooncake_client.dropin.pool_verbs import PoolVerbs
 from mooncake_client.dropin.tensors import Tensors
 from mooncake_client.dropin.tp_tensors import TpTensors
+from mooncake_store.endpoints import parse_endpoint
 from mooncake_store.errors import StoreError
+from mooncake_store.units import parse_size
 
 NOT_INITIALIZED = 1
+DUMMY_PORT = 50052
+"""Of a node that tells its master, where server_address has none: Mooncake's default."""
 
 
 def _positional(
@@ -52,6 +58,14 @@ class MooncakeDistributedStore(
     Codes, not exceptions: 0 or more is success, below it one of Mooncake's numbers. Exceptions say that the
     call itself cannot be (a TypeError), or Ctrl-C.
     """
+
+    def _start_parts(self) -> None:
+        super()._start_parts()
+        self._pool, self._pool_bytes_left = MooncakeHostMemAllocator(), 0
+
+    def _forget_parts(self) -> None:
+        super()._forget_parts()
+        self._pool, self._pool_bytes_left = MooncakeHostMemAllocator(), 0
 
     def setup(self, *args: Any, **kwargs: Any) -> int:
         """Join the pool: seven settings or more, or one dict of them. 0, or why not, which is logged.
@@ -88,10 +102,26 @@ class MooncakeDistributedStore(
         return OK
 
     def setup_dummy(self, mem_pool_size: int, local_buffer_size: int, server_address: str) -> int:
-        """Not built: a client needs no other client here; setup with global_segment_size 0 is that."""
-        del mem_pool_size, local_buffer_size
-        log.error("setup_dummy(%r) is not built; use setup with global_segment_size 0", server_address)
-        return NOT_SUPPORTED
+        """Join the pool of which a node tells, whose `--port` server_address is; no memory is lent.
+
+        mem_pool_size: bytes that alloc_from_mem_pool may hand out.
+        """
+        settings = {
+            "local_hostname": "localhost",
+            "metadata_server": "P2PHANDSHAKE",
+            "global_segment_size": 0,
+            "local_buffer_size": local_buffer_size,
+        }
+        try:
+            pool_bytes = parse_size(mem_pool_size, field="mem_pool_size")
+            node = parse_endpoint(server_address, field="server_address", default_port=DUMMY_PORT)
+            settings["master_server_address"] = ",".join(masters_known_at(node))
+            code = self._join(from_mapping(settings, DICT_DEFAULTS, where="setup_dummy"))
+        except StoreError as error:
+            log.error("setup_dummy: %s", error)
+            return error_code(error.code)
+        self._pool_bytes_left = pool_bytes if code == OK else 0
+        return code
 
     def init_all(self, arg0: str, arg1: str, arg2: int, /) -> int:
         """-600: what setup replaced long ago."""
@@ -117,8 +147,15 @@ class MooncakeDistributedStore(
         return "" if membership is None else membership.hostname
 
     def alloc_from_mem_pool(self, arg0: int, /) -> int:
-        """0: only a dummy client has such a pool."""
-        return 0
+        """The address of so many bytes, as long as the store has joined; 0: there are not as many.
+
+        Only after setup_dummy is there such a pool.
+        """
+        with self._lock:
+            if not 0 < arg0 <= self._pool_bytes_left:
+                return 0
+            self._pool_bytes_left -= arg0
+            return self._pool.alloc(arg0)
 
     def get_offload_rpc_read_count(self) -> int:
         """0: nothing is read from another client's disk."""
