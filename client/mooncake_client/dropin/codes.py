@@ -19,8 +19,6 @@ NO_AVAILABLE_HANDLE: Final = int(Status.NO_AVAILABLE_HANDLE)
 NOT_SUPPORTED: Final = int(Status.NOT_SUPPORTED)
 OBJECT_ALREADY_EXISTS: Final = int(Status.OBJECT_ALREADY_EXISTS)
 OBJECT_NOT_FOUND: Final = int(Status.OBJECT_NOT_FOUND)
-RPC_FAIL: Final = int(Status.RPC_FAIL)
-SEGMENT_NOT_FOUND: Final = int(Status.SEGMENT_NOT_FOUND)
 TASK_NOT_FOUND: Final = int(Status.TASK_NOT_FOUND)
 FILE_NOT_FOUND: Final = int(Status.FILE_NOT_FOUND)
 
@@ -28,8 +26,6 @@ _PUT: Final[Mapping[int, int]] = {
     # There is a value, visible to everybody: Mooncake calls that a success of the put.
     Status.OBJECT_ALREADY_EXISTS: OK,
     Status.SUPERSEDED: OK,
-    # Mooncake knows one answer to "no room", whatever lacks; vLLM pauses saving when it hears it.
-    Status.SEGMENT_NOT_FOUND: NO_AVAILABLE_HANDLE,
 }
 _READ: Final[Mapping[int, int]] = {
     **dict.fromkeys(MISSES, OBJECT_NOT_FOUND),

@@ -1,6 +1,6 @@
 """All planted bugs, one file a part of the store."""
 
-from mutants.catalogue import client, copies, master, metadata, node, python, tombstones, wire
+from mutants.catalogue import client, copies, dropin, master, metadata, node, python, tombstones, wire
 from mutants.planted import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -12,4 +12,5 @@ MUTANTS: list[Mutant] = [
     *client.MUTANTS,
     *master.MUTANTS,
     *python.MUTANTS,
+    *dropin.MUTANTS,
 ]
