@@ -489,6 +489,7 @@ void Control::State::on_mounted(const wire::FrameHeader& header, wire::Bytes bod
         ++status.mounts_total;
     });
     heartbeat();
+    for (const auto& [target, status] : std::exchange(copied_, {})) copied(target, status);
     if (inventory_due_) inventory_ = {};
     report();
 }
@@ -595,10 +596,13 @@ void Control::State::on_copy(const wire::FrameHeader& header, wire::Bytes body) 
     });
 }
 
-// A master that is not there any more asks again, or has given it up.
+// Without a master that listens the answer is kept for the next mount: it may have asked again already.
 void Control::State::copied(wire::ReplicaId target, Status status) {
+    if (!connection_ || (phase_ != Phase::kMounted && phase_ != Phase::kLeaving)) {
+        copied_[target] = status;
+        return;
+    }
     copying_.erase(target);
-    if (!connection_ || (phase_ != Phase::kMounted && phase_ != Phase::kLeaving)) return;
     wire::FrameHeader header;
     header.verb = Verb::kCopy;
     header.request_id = target;
@@ -655,6 +659,7 @@ void Control::State::start_over(const std::string& why) {
     last_command_id_ = 0;
     settled_id_ = 0;
     mounted_session_ = 0;
+    for (const auto& [target, status] : std::exchange(copied_, {})) copying_.erase(target);
     inventory_due_ = false;
     inventory_ = {};
     change_status([](ControlStatus& status) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -125,8 +126,9 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     net::EventLoop::TimerId heartbeat_timer_ = 0;
     bool report_due_ = false;
     bool drain_due_ = false;
-    std::uint64_t drain_until_ms_ = 0;   // monotonic; above 0: about to leave
-    std::set<wire::ReplicaId> copying_;  // targets that were ordered and are not answered
+    std::uint64_t drain_until_ms_ = 0;                // monotonic; above 0: about to leave
+    std::set<wire::ReplicaId> copying_;               // targets that were ordered and are not answered
+    std::map<wire::ReplicaId, wire::Status> copied_;  // of these, done while no master listened
     std::uint64_t last_request_id_ = 0;
     std::uint64_t last_sequence_ = 0;
 

@@ -312,6 +312,27 @@ TEST(a_copy_that_is_told_twice_is_answered_once_while_it_runs) {
     CHECK_EQUAL(node.control->status().copies_ordered_total, 2u);
 }
 
+TEST(a_copy_that_ends_while_no_master_listens_is_answered_to_the_next_one_that_does) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    TestServer hung(answer_half);
+    auto order = order_of(task_of(replica_id(1), 1000, replica_id(7), {}), node.segment());
+    const std::string way = at(hung.port());
+    order.endpoints = {way};
+    order.timeout_ms = 300;
+    master.copy(order);
+    wait_until("it is under way", [&] { return node.control->status().copies_ordered_total == 1; });
+    master.change([&] { master.mount_status = Status::kBusy; });
+    master.cut();
+    const std::uint64_t over = net::monotonic_ms() + 2 * order.timeout_ms;
+    wait_until("it ended", [&] { return net::monotonic_ms() > over; });
+    CHECK_EQUAL(master.journal.count("copy answered"), 0);
+    master.change([&] { master.mount_status = Status::kOk; });
+    master.journal.wait("copy answered");
+    CHECK_EQUAL(master.journal.detail("copy answered"), "DEADLINE");
+}
+
 // ---- leaving
 
 TEST(a_node_that_stops_serves_until_nothing_is_left_to_hand_over) {

@@ -115,11 +115,17 @@ void Audit::check_charges(bool exactly) {
             }
             return directory.counts().used_bytes;
         });
-        if (exactly && !is_known)
-            violated(process.host->name + " is not mounted although all faults are over");
+        if (exactly && !is_known) {
+            const auto status = process.node->status().control;
+            violated(process.host->name + " is not mounted although all faults are over (in epoch " +
+                     text(status.epoch) + ", last error: " + status.last_error + ")");
+        }
         if (is_known && (exactly ? used != charged_here : used > charged_here)) {
             violated(process.host->name + " holds " + text(used) + " bytes, of which the master charges " +
-                     text(charged_here));
+                     text(charged_here) + "; it counts " + text(master_count("retiring_replica_count")) +
+                     " replicas that retire, " + text(master_count("retire_queue_count")) + " to be told, " +
+                     text(master_count("unfinished_put_count")) + " puts, " +
+                     text(master_count("copy_count")) + " copies");
         }
     }
 }

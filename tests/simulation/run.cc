@@ -167,6 +167,7 @@ std::uint64_t Run::go() {
         "the processes to be back", kSettleMs);
     let_pass(kSettleMs);
     audit_->check_no_unfinished_put();
+    run_until([&] { return audit_->master_count("copy_count") == 0; }, "the copies to end", kSettleMs);
     audit_->check_charges_at_rest();
     for (std::size_t i = 0; i < cluster_.clients().size(); ++i) {
         on_fiber(
