@@ -124,10 +124,12 @@ std::string History::hit(const std::string& key, PutId put_id, std::uint64_t beg
     Key& all = keys_[key];
     std::string why = ended(all, *value, began, began_ms);
     if (!why.empty() || value->committed != kNotYet) return why;
-    // Its commit's answer has not been seen, but there it is.
+    // Its commit's answer has not been seen, but there it is. Another master may have taken it in before its
+    // commit was sent.
     value->committed = now_step();
     value->committed_ms = World::current()->now_ms();
-    all.ends.push_back({put_id, value->sent, now_step(), !has_two_masters_()});
+    const std::uint64_t since = losses_().reigns > 1 ? value->granted : value->sent;
+    all.ends.push_back({put_id, since, now_step(), !has_two_masters_()});
     return {};
 }
 

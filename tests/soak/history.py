@@ -148,7 +148,8 @@ class History:
             if other.committed_ns < before_ns:
                 return other
         for remove in reversed(history.removes):
-            if remove.begin_ns <= write.committed_ns:
+            # While a put goes on it may be stored again: its master died before it was answered.
+            if remove.begin_ns <= max(write.end_ns, write.committed_ns):
                 break
             if remove.is_acknowledged and remove.end_ns < before_ns:
                 return remove

@@ -74,6 +74,9 @@ def kinds(changes: list[Event], *reads: Event, died_at: int = 0) -> list[str]:
             id="removed after it was seen",
         ),
         pytest.param(
+            put(1, 10, 20) + remove(2, 13, 14), [read(1, 11, 12), read(1, 41, 50)], [], id="stored again"
+        ),
+        pytest.param(
             put(1, 10, 20) + remove(2, 15, 30), [read(1, 41, 50)], [], id="removed while it was put"
         ),
     ],
