@@ -12,6 +12,7 @@ bool Machine::tick(std::uint64_t now_ms, Effects& effects) {
     meet_deadlines(budget, effects);
     end_sessions(budget, effects);
     reap_puts(budget, effects);
+    forget_no_ranges();
     bool idle = sweep_dead(budget, effects);
     if (idle && !is_rebuilding() && !is_rebuild_over_) {
         is_search_due_ = is_search_due_ || epoch_ > 1;  // for what no node came back with

@@ -48,6 +48,11 @@ inline constexpr std::uint64_t kTellTombstonesMs = 200;
 // are put and ended within one remove_confirm_timeout_ms only by many callers who fight for one key.
 inline constexpr std::size_t kEarlierEndsMax = 256;
 
+// How long what is free on a segment counts as used after a node found no range in it, and how far what goes
+// beyond it doubles: 128 times a value is all of a small segment.
+inline constexpr std::uint64_t kNoRangeMs = 1'000;
+inline constexpr std::uint32_t kNoRangeDoublingsMax = 7;
+
 // Of a key that was never stored, `why` asks so many other tenants, where it is asked about so few keys: what
 // one step costs under the lock must not grow with their product.
 inline constexpr std::size_t kTenantsAsked = 64;
@@ -201,6 +206,8 @@ class Machine {
     bool put_end(State& command, Effects& effects);
     wire::Status end_one(State& command, wire::PutId put_id, std::span<const wire::ReplicaResult> results,
                          Effects& effects);
+    void found_no_range(SegmentIndex index, std::uint64_t size);
+    void forget_no_ranges();
     void commit(const Put& put, std::span<const Placed> written, State& command, Effects& effects);
     // A value of the record becomes visible; times are what remains, 0 soft pin = the default.
     struct Value {
@@ -392,6 +399,7 @@ class Machine {
     std::uint64_t epoch_;
     std::uint64_t first_epoch_;  // what has a lower one was granted by another master
     bool has_placed_ = false;    // a replica
+    bool is_no_range_due_ = false;
     wire::Uuid master_;
     std::uint64_t counter_ = 0;  // of all ids of this epoch
     Random random_;

@@ -125,7 +125,6 @@ Machine::PutOutcome Machine::start_put(State& command, Session& session, Waiting
 wire::Status Machine::may_put(State& command, std::uint64_t size, Ref& ref, Effects& effects) {
     const wire::PutOptions& options = std::get<wire::PutStart>(command.message).options;
     const bool replaces = (options.flags & wire::kPutUpsert) != 0;
-    const bool placement_only = (command.prefix.flags & wire::kAvoidForPlacement) != 0;
     if (options.replica_count == 0 || options.replica_count > wire::kReplicasMax) {
         return wire::Status::kInvalidParams;
     }
@@ -133,7 +132,7 @@ wire::Status Machine::may_put(State& command, std::uint64_t size, Ref& ref, Effe
     if (ref != 0 && !freshen(ref, effects)) ref = 0;
     if (ref != 0) {
         const Object& object = table_.object(ref);
-        if (object.is_visible() && !replaces && (placement_only || is_reachable(object, command.avoid))) {
+        if (object.is_visible() && !replaces && is_reachable(object, command.avoid)) {
             return wire::Status::kObjectAlreadyExists;
         }
         if (object.has(kHasPut)) {
@@ -221,12 +220,14 @@ wire::Status Machine::end_one(State& command, wire::PutId put_id,
     if (index == 0) return wire::Status::kStaleGrant;
     const Put put = puts_.at(index);
     if (put.session != command.prefix.session) return wire::Status::kIllegalClient;
-    const auto is_written = [&](const Placed& one) {
+    const auto says = [&](const Placed& one, wire::Status status) {
         return segments_.at(one.segment).is_mounted() &&
                std::any_of(results.begin(), results.end(), [&](const wire::ReplicaResult& result) {
-                   return result.replica == one.replica &&
-                          (result.status == wire::Status::kOk || result.status == wire::Status::kSealed);
+                   return result.replica == one.replica && result.status == status;
                });
+    };
+    const auto is_written = [&](const Placed& one) {
+        return says(one, wire::Status::kOk) || says(one, wire::Status::kSealed);
     };
     Object& object = table_.object(put.record);
     const std::uint64_t subject = table_.hash(object.tenant, object.key());
@@ -243,6 +244,8 @@ wire::Status Machine::end_one(State& command, wire::PutId put_id,
     std::size_t written_count = 0;
     for (std::size_t i = 0; i < put.replica_count; ++i) {
         if (!is_written(put.replicas[i])) {
+            if (says(put.replicas[i], wire::Status::kNoRange))
+                found_no_range(put.replicas[i].segment, put.size);
             retire(put.replicas[i], ReplicaEvent::kFailed);
         } else if (superseded) {
             retire(put.replicas[i], ReplicaEvent::kSuperseded);
@@ -262,6 +265,37 @@ wire::Status Machine::end_one(State& command, wire::PutId put_id,
     return superseded ? wire::Status::kSuperseded : wire::Status::kWriteFail;
 }
 
+// The bytes were free, and nowhere enough of them together. What is free now does not count for a while, and
+// each time in a row twice as much goes beyond it, up to all that may go.
+void Machine::found_no_range(SegmentIndex index, std::uint64_t size) {
+    Segment& segment = segments_.at(index);
+    const std::uint64_t bytes = bytes_on(index, size);
+    const std::uint64_t beyond = bytes << std::min(segment.no_ranges, kNoRangeDoublingsMax);
+    const std::uint64_t used = segment.used_bytes() - bytes;  // without this one
+    const std::uint64_t stays =
+        segment.staying_bytes(options_.evict_soft_pinned) - bytes + segment.promised_bytes;
+    const auto room_above = [&](std::uint64_t below) {
+        return segment.capacity_bytes - std::min(segment.capacity_bytes, below + bytes);
+    };
+    segment.unusable_bytes = std::min(room_above(used) + beyond, room_above(stays));
+    segment.no_range_bytes = bytes;
+    segment.no_range_until_ms = later(kNoRangeMs);
+    ++segment.no_ranges;
+    is_no_range_due_ = true;
+}
+
+// Fragments come and go: after a while they are put to the test again.
+void Machine::forget_no_ranges() {
+    if (!is_no_range_due_) return;
+    is_no_range_due_ = false;
+    for (const auto index : segments_.mounted()) {
+        Segment& segment = segments_.at(index);
+        if (segment.no_ranges == 0) continue;
+        if (segment.no_range_until_ms <= now_ms_) segment.range_found();
+        is_no_range_due_ = is_no_range_due_ || segment.no_ranges > 0;
+    }
+}
+
 // The value becomes visible; the one it replaces retires.
 void Machine::commit(const Put& put, std::span<const Placed> written, State& command, Effects& effects) {
     const Ref ref = put.record;
@@ -278,8 +312,10 @@ void Machine::commit(const Put& put, std::span<const Placed> written, State& com
     forget_put(puts_.find(put.put_id));
     const std::uint64_t subject = table_.hash(object.tenant, object.key());
     for (const auto& one : written) {
-        change({one, bytes_on(one.segment, put.size)}, ReplicaStatus::kUnfinished, ReplicaEvent::kCommitted,
-               subject, effects);
+        const std::uint64_t bytes = bytes_on(one.segment, put.size);
+        change({one, bytes}, ReplicaStatus::kUnfinished, ReplicaEvent::kCommitted, subject, effects);
+        Segment& segment = segments_.at(one.segment);
+        if (segment.no_ranges > 0 && bytes >= segment.no_range_bytes) segment.range_found();
     }
     show(ref, {put.put_id, put.size, put.ttl_ms, put.soft_pin_ms, put.pins, put.replicas_wanted}, written);
     if (written.size() < put.replicas_wanted) queue_repair(ref, 0);

@@ -52,6 +52,13 @@ struct Segment {
     // Room that retirements under way will give to puts that wait for it.
     std::uint64_t promised_bytes = 0;
 
+    // A node found no range although there was room: free bytes that count as used until no_range_until_ms,
+    // or until a value of no_range_bytes found one. So the next such put goes elsewhere, or evicts more.
+    std::uint64_t unusable_bytes = 0;
+    std::uint64_t no_range_bytes = 0;
+    std::uint64_t no_range_until_ms = 0;
+    std::uint32_t no_ranges = 0;  // in a row
+
     std::unique_ptr<EvictionOrder> order;       // of live objects without a pin
     std::unique_ptr<EvictionOrder> soft_order;  // of those with a soft pin
     wire::SegmentReport report;                 // the node's last
@@ -78,17 +85,22 @@ struct Segment {
     // Room now, beside what free bytes owe to puts that waited first.
     bool fits(std::uint64_t wanted) const {
         const std::uint64_t owed = promised_bytes > retiring_bytes() ? promised_bytes - retiring_bytes() : 0;
-        return charged_bytes() + owed + wanted <= capacity_bytes;
+        return charged_bytes() + owed + unusable_bytes + wanted <= capacity_bytes;
     }
     // Room once all retirements under way are through.
     bool will_fit(std::uint64_t wanted) const {
-        return used_bytes() + promised_bytes + wanted <= capacity_bytes;
+        return used_bytes() + promised_bytes + unusable_bytes + wanted <= capacity_bytes;
     }
     // Room if everything evictable went too.
     bool could_fit(std::uint64_t wanted, bool evict_soft_pinned) const {
-        const std::uint64_t stays =
-            begun_bytes() + hard_pinned_bytes + (evict_soft_pinned ? 0 : soft_pinned_bytes);
-        return stays + promised_bytes + wanted <= capacity_bytes;
+        return staying_bytes(evict_soft_pinned) + promised_bytes + wanted <= capacity_bytes;
+    }
+    std::uint64_t staying_bytes(bool evict_soft_pinned) const {
+        return begun_bytes() + hard_pinned_bytes + (evict_soft_pinned ? 0 : soft_pinned_bytes);
+    }
+    void range_found() {
+        unusable_bytes = no_range_bytes = no_range_until_ms = 0;
+        no_ranges = 0;
     }
     double free_ratio() const {
         return 1.0 - static_cast<double>(charged_bytes()) / static_cast<double>(capacity_bytes);

@@ -35,8 +35,6 @@ static_assert(sizeof(Prefix) == 24);
 enum RequestFlags : std::uint32_t {
     kRemoveForce = 1,        // remove: also while a lease is held
     kExistsWithoutHold = 2,  // exists, match_prefix: neither touch recency nor hold (operators' questions)
-    // put_start: `avoid` steers placement only; a value there is present all the same
-    kAvoidForPlacement = 4,
 };
 
 // Segments this client cannot reach now: replicas there count as absent for it, and nothing is placed there.

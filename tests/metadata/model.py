@@ -15,6 +15,7 @@ from metadata.harness import (
     HARD_PIN,
     HAS_LEASE,
     ILLEGAL_CLIENT,
+    NO_RANGE,
     NO_SPACE,
     NOT_FOUND,
     NOT_READY,
@@ -33,6 +34,7 @@ from metadata.harness import (
 Key = tuple[str, bytes]
 
 PROMISE_MS = 1_000  # native/metadata/placement.cc
+NO_RANGE_MS = 1_000
 
 
 @dataclass
@@ -54,6 +56,14 @@ class Times:
 class Segment:
     capacity: int
     owner: int
+    # After its node found no range: free bytes that count as used, for a while.
+    unusable: int = 0
+    no_range: int = 0
+    no_range_until: int = 0
+    no_ranges: int = 0
+
+    def range_found(self) -> None:
+        self.unusable = self.no_range = self.no_range_until = self.no_ranges = 0
 
 
 @dataclass
@@ -153,12 +163,32 @@ class Model:
     def charged(self, segment: int) -> int:
         return self.used(segment) + self.returning(segment)
 
+    def stays(self, segment: int) -> int:
+        """What no eviction may take."""
+        begun = sum(range_bytes(p.size) for p in self.puts.values() if segment in p.replicas.values())
+        return begun + sum(
+            range_bytes(v.size)
+            for v in self.values.values()
+            if segment in v.replicas.values() and v.pin == HARD_PIN
+        )
+
+    def found_no_range(self, segment: int, size: int) -> None:
+        """The put is no longer among the puts."""
+        state, need = self.segments[segment], range_bytes(size)
+        room = max(0, state.capacity - self.used(segment) - need)
+        most = max(0, state.capacity - self.stays(segment) - self.promised().get(segment, 0) - need)
+        state.unusable = min(room + (need << min(state.no_ranges, 7)), most)
+        state.no_range, state.no_range_until = need, self.now + NO_RANGE_MS
+        state.no_ranges += 1
+
     def fits(self, segment: int, wanted: int, promised: dict[int, int]) -> bool:
         owed = max(0, promised.get(segment, 0) - self.returning(segment))
-        return self.charged(segment) + owed + wanted <= self.segments[segment].capacity
+        state = self.segments[segment]
+        return self.charged(segment) + owed + state.unusable + wanted <= state.capacity
 
     def will_fit(self, segment: int, wanted: int, promised: dict[int, int]) -> bool:
-        return self.used(segment) + promised.get(segment, 0) + wanted <= self.segments[segment].capacity
+        state = self.segments[segment]
+        return self.used(segment) + promised.get(segment, 0) + state.unusable + wanted <= state.capacity
 
     def promised(self) -> dict[int, int]:
         """By segment: what a parked put waits for."""
@@ -331,13 +361,7 @@ class Model:
                 # Segments are asked in the order of their ids.
                 promised[number] = promised.get(number, 0) + need
                 return
-            stays = sum(range_bytes(p.size) for p in self.puts.values() if number in p.replicas.values())
-            stays += sum(
-                range_bytes(v.size)
-                for v in self.values.values()
-                if number in v.replicas.values() and v.pin == HARD_PIN
-            )
-            if stays + promised.get(number, 0) + need <= segment.capacity:
+            if self.stays(number) + promised.get(number, 0) + need <= segment.capacity:
                 candidates.append(number)
         if not candidates:
             return
@@ -411,7 +435,13 @@ class Model:
         failed = {r: s for r, s in put.replicas.items() if r not in written}
         del self.puts[put_id]
         retired = self.awaited(put.key)
+        for replica, segment in failed.items():
+            if results.get(replica) == NO_RANGE and segment in self.segments:
+                self.found_no_range(segment, put.size)
         self._retire(put.key, failed, put.size)
+        for segment in written.values():
+            if self.segments[segment].no_ranges and range_bytes(put.size) >= self.segments[segment].no_range:
+                self.segments[segment].range_found()
         if not written:
             return WRITE_FAIL, []
         retired += self.end_value(put.key) if put.key in self.values else []
@@ -491,6 +521,9 @@ class Model:
             if self.now - put.started >= self.times.release:
                 del self.puts[put_id]
                 self._take_out(put.key, put.replicas, put.size)
+        for segment in self.segments.values():
+            if segment.no_ranges and segment.no_range_until <= self.now:
+                segment.range_found()
         if self.promise and self.promise.until <= self.now:
             self.promise = None
         self.evict_at_watermark()

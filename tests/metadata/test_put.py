@@ -7,6 +7,7 @@ from metadata.conftest import Make
 from metadata.harness import (
     ALREADY_EXISTS,
     BUSY,
+    HARD_PIN,
     ILLEGAL_CLIENT,
     INVALID_KEY,
     INVALID_PARAMS,
@@ -23,12 +24,11 @@ from metadata.harness import (
     VALUE_TOO_LARGE,
     VERBS,
     WRITE_FAIL,
+    Grant,
     Harness,
 )
 
 from mooncake_store import _core
-
-PLACEMENT_ONLY = 4  # proto/FRAMES.md, flags of the prefix
 
 
 def test_put_is_visible_at_its_end_and_not_before(pool: Harness) -> None:
@@ -104,6 +104,48 @@ def test_failed_upsert_leaves_the_old_value(pool: Harness) -> None:
     [new] = pool.put_start(node, b"k", flags=UPSERT)
     assert pool.put_end(node, (new.put_id, [(new.places[0][0], NO_RANGE)])) == [WRITE_FAIL]
     assert pool.lookup(node, b"k")[0][1] == old.put_id
+
+
+def no_range(pool: Harness, session: int, grant: Grant) -> None:
+    assert pool.put_end(session, (grant.put_id, [(grant.places[0][0], NO_RANGE)])) == [WRITE_FAIL]
+    pool.free_retired()
+
+
+def test_a_value_for_which_a_node_found_no_range_goes_to_another(pool: Harness) -> None:
+    node = pool.open()
+    fragmented = pool.mount(node, "fragmented", 10_240)
+    assert pool.put(node, *(b"s%d" % number for number in range(4)), size=1_024) == [OK] * 4
+    [grant] = pool.put_start(node, b"k", size=1_024)
+    other = pool.mount(node, "other", 2_048, endpoints=["tcp://10.0.0.2:1"])
+    no_range(pool, node, grant)
+    for key in (b"k", b"l"):
+        [again] = pool.put_start(node, key, size=1_024)
+        assert again.places[0][1] == other
+    pool.advance(1_000)
+    assert pool.put_start(node, b"m", size=2_048)[0].places[0][1] == fragmented
+
+
+def test_a_value_without_a_range_evicts_twice_as_much_each_time_up_to_all(pool: Harness) -> None:
+    node = pool.open()
+    pool.mount(node, "a", 64 * 1_024)
+    small = [b"s%d" % number for number in range(40)]
+    assert pool.put(node, *small, size=1_024) == [OK] * 40
+    assert pool.put(node, b"pinned", size=1_024, flags=HARD_PIN) == [OK]
+    gone: list[int] = []
+    while True:
+        before = pool.stat("evicted_keys_total")
+        [grant] = pool.put_start(node, b"k", size=2_048)
+        if grant.status == NO_SPACE:  # what goes is on its way
+            pool.free_retired()
+            [grant] = pool.put_start(node, b"k", size=2_048)
+        gone.append(pool.stat("evicted_keys_total") - before)
+        if sum(gone) == len(small):
+            break
+        no_range(pool, node, grant)
+    assert gone == [0, 2, 4, 8, 16, 10]
+    assert pool.exists(node, b"pinned") == [OK]
+    assert pool.put_end(node, grant.written) == [OK]
+    assert pool.put(node, b"m", size=40 * 1_024) == [OK]  # a range was found: free bytes count again
 
 
 def test_only_the_owner_ends_or_revokes_a_put(pool: Harness) -> None:
@@ -416,7 +458,6 @@ def test_a_value_out_of_the_clients_reach_gives_way_to_a_put(pool: Harness) -> N
     alive = pool.mount(node, "alive", 1_024, endpoints=["tcp://10.0.0.2:1"])
     assert pool.put_start(node, b"k")[0].status == ALREADY_EXISTS
     assert pool.put_start(node, b"k", avoid=[alive])[0].status == ALREADY_EXISTS
-    assert pool.put_start(node, b"k", avoid=[dead], request_flags=PLACEMENT_ONLY)[0].status == ALREADY_EXISTS
     [grant] = pool.put_start(node, b"k", avoid=[dead])
     assert (grant.status, [segment for _, segment in grant.places]) == (OK, [alive])
     assert pool.lookup(node, b"k")[0][1] == old[1]

@@ -126,14 +126,11 @@ void PutBatch::ask_put_start(Actions& actions) {
         sizes.push_back(items_[index].size);
         parents.push_back(items_[index].parent_digest);
     }
-    std::vector<wire::SegmentId> avoided = excluded_;
+    std::vector<wire::SegmentId> avoided;
     cluster_.avoid(avoided);
     const std::vector<std::string_view> preferred(options_.preferred.begin(), options_.preferred.end());
     auto writer = begin_ask(wire::Verb::kPutStart, true);
-    wire::Prefix flagged = prefix();
-    // A segment without a range for this value is reached well enough: what lies there is not to be replaced.
-    if (!excluded_.empty()) flagged.flags |= wire::kAvoidForPlacement;
-    wire::encode_put_start(flagged, avoided, options_.placement, preferred, keys, sizes, parents, writer);
+    wire::encode_put_start(prefix(), avoided, options_.placement, preferred, keys, sizes, parents, writer);
     end_ask(actions);
 }
 
@@ -391,7 +388,8 @@ void PutBatch::settle(const Grant& grant, wire::Status status, std::uint64_t now
     if (wire::ok(status) || !try_again(grant, status, now_ms)) answer(grant.index, status);
 }
 
-// Each reason earns one more attempt; a busy node as many as the deadline allows.
+// Each reason earns one more attempt, a fragmented segment kNoRangesMax; a busy node as many as the deadline
+// allows.
 bool PutBatch::try_again(const Grant& grant, wire::Status status, std::uint64_t now_ms) {
     if (status == wire::Status::kBusy) {
         settle_ungranted(grant.index, status, now_ms);
@@ -399,16 +397,12 @@ bool PutBatch::try_again(const Grant& grant, wire::Status status, std::uint64_t 
     }
     auto& entry = entries_[grant.index];
     bool* retried = nullptr;
+    bool has_no_range_left = false;
     if (status == wire::Status::kNoRange) {
-        retried = &entry.retried_range;
-        for (auto slot = grant.first; slot < grant.first + grant.count; ++slot) {
-            const auto segment = places_[slot].segment;
-            const bool is_known = std::find(excluded_.begin(), excluded_.end(), segment) != excluded_.end();
-            if (results_[slot].status == wire::Status::kNoRange && !is_known &&
-                excluded_.size() < wire::kAvoidMax) {
-                excluded_.push_back(segment);
-            }
-        }
+        // The master heard of it with put_end: it places the value elsewhere, or evicts more.
+        if (entry.no_ranges == kNoRangesMax) return false;
+        ++entry.no_ranges;
+        retried = &has_no_range_left;
     } else if (status == wire::Status::kStaleGrant || status == wire::Status::kStaleEpoch ||
                status == wire::Status::kReplicaNotFound || status == wire::Status::kObjectNotFound) {
         retried = &entry.retried_grant;

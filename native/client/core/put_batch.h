@@ -49,11 +49,13 @@ class PutBatch final : public Operation {
                          Actions& actions) override;
 
   private:
+    // By then the master has evicted all that may go from a segment of 255 such values.
+    static constexpr std::uint8_t kNoRangesMax = 8;
     enum class Step : std::uint8_t { kQueued, kWaiting, kInRound, kAnswered };
     struct Entry {
         Step step = Step::kQueued;
         std::uint8_t outcome_asks = 0;  // answered -703 or BUSY so often
-        bool retried_range = false;
+        std::uint8_t no_ranges = 0;
         bool retried_grant = false;
         bool retried_peer = false;
         wire::Status waits_on = wire::Status::kOk;  // kWaiting: why,
@@ -99,7 +101,6 @@ class PutBatch final : public Operation {
     Options options_;
     std::vector<wire::Status> statuses_;
     std::vector<Entry> entries_;
-    std::vector<wire::SegmentId> excluded_;  // found without room in this call
 
     // The round under way.
     std::vector<std::uint32_t> round_;  // keys, as asked

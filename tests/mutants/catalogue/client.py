@@ -277,16 +277,16 @@ MUTANTS = [
         (native(CORE, "a_replica_already_written_counts"),),
     ),
     Mutant(
-        "fragmented-segment-again",
-        "A put for which a node had no range is tried again on the same segment.",
+        "no-range-is-no-space",
+        "A put for which a node had no range is refused at once.",
         (
             Edit(
                 "native/client/core/put_batch.cc",
-                "                excluded_.push_back(segment);",
-                "                excluded_.push_back(0);",
+                "        if (entry.no_ranges == kNoRangesMax) return false;",
+                "        if (entry.no_ranges == 0) return false;",
             ),
         ),
-        (native(CORE, "no_range_puts_again_once_without_that_segment"),),
+        (native(CORE, "no_range_puts_again_as_often_as_the_master_may_evict_more"),),
     ),
     Mutant(
         "not-ready-is-exists",

@@ -55,8 +55,8 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/put_verbs.cc",
-                "                          (result.status == wire::Status::kOk || result.status == wire::Status::kSealed);",
-                "                          result.replica != 0;",
+                "        return says(one, wire::Status::kOk) || says(one, wire::Status::kSealed);",
+                "        return !results.empty() || says(one, wire::Status::kSealed);",
             ),
         ),
         (
