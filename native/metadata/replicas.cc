@@ -79,6 +79,7 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
         entry.bytes = replica.bytes & Retiring::kBytesMask;
         entry.segment = replica.placed.segment;
         entry.subject = told.subject;
+        entry.was_visible = from == ReplicaStatus::kLive ? 1 : 0;
         entry.is_tombstone = ends_for_good(event) ? 1 : 0;
         if (entry.is_tombstone != 0) note_ended(segment, replica.placed.replica);
         retiring_.insert(replica.placed.replica, entry);
@@ -88,15 +89,16 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
 }
 
 // A key is removed, or gets another value: whoever is told so relies on it that no replica which ended before
-// is read any more, although it was another's to end, or only evicted. Called before the command ends its
-// own.
+// is read any more, although it was another's to end, or only evicted. What was never visible is not waited
+// for: a put that tries again after a node stopped would wait for that node. Called before the command ends
+// its own.
 void Machine::await_earlier_ends(std::uint64_t hash, State& command, Effects& effects) {
     std::size_t left = kEarlierEndsMax;
     const std::uint64_t subject = CopyEvent::subject_of(hash) & CopyEvent::kSubjectMask;
     for (auto replica = retiring_.last_unconfirmed(subject); replica != 0 && left > 0; --left) {
         const Retiring::Entry entry = *retiring_.find(replica);
         Segment& segment = segments_.at(entry.segment);
-        if (segment.is_mounted()) {
+        if (segment.is_mounted() && entry.was_visible != 0) {
             if (entry.is_tombstone == 0) {
                 note_ended(segment, replica);
                 retiring_.set_tombstone(replica, true);

@@ -16,10 +16,11 @@ namespace mooncake::metadata {
 // In shards, because a mass eviction puts a million here and no growth may take long.
 class Retiring {
   public:
-    static constexpr std::uint64_t kBytesMask = (std::uint64_t{1} << 62) - 1;
+    static constexpr std::uint64_t kBytesMask = (std::uint64_t{1} << 61) - 1;
 
     struct Entry {
-        std::uint64_t bytes : 62 = 0;
+        std::uint64_t bytes : 61 = 0;
+        std::uint64_t was_visible : 1 = 0;   // of a committed value
         std::uint64_t is_tombstone : 1 = 0;  // among its segment's ended
         std::uint64_t is_confirmed : 1 = 0;  // by its node: readers keep the range, nobody new gets it
         SegmentIndex segment = 0;

@@ -125,7 +125,7 @@ class Model:
     values: dict[Key, Value] = field(default_factory=dict)
     puts: dict[int, Put] = field(default_factory=dict)
     retiring: dict[int, tuple[int, int]] = field(default_factory=dict)  # replica -> (segment, bytes)
-    ended: dict[int, Key] = field(default_factory=dict)  # replica -> key: retiring, maybe freed meanwhile
+    ended: dict[int, Key] = field(default_factory=dict)  # replica -> key: was visible, maybe freed meanwhile
     promise: Promise | None = None  # to the one put that is parked
     clock: int = 0
     evicted: int = 0
@@ -140,14 +140,15 @@ class Model:
     def explained(self) -> None:
         assert not self.observed, f"retirements that no rule asks for: {list(self.observed)}"
 
-    def _retire(self, key: Key, replicas: dict[int, int], size: int) -> list[int]:
+    def _retire(self, key: Key | None, replicas: dict[int, int], size: int) -> list[int]:
         """These replicas end: those in the pool must have been told to, next."""
         told = [replica for replica, segment in replicas.items() if segment in self.segments]
         seen = [self.observed.popleft() for _ in range(min(len(told), len(self.observed)))]
         assert sorted(seen) == sorted(told), f"retired {seen}, expected {told}"
         for replica in told:
             self.retiring[replica] = (replicas[replica], range_bytes(size))
-            self.ended[replica] = key
+            if key is not None:
+                self.ended[replica] = key
         return told
 
     # -- accounting
@@ -216,7 +217,7 @@ class Model:
 
     def drop_put(self, put_id: int) -> list[int]:
         put = self.puts.pop(put_id)
-        return self._retire(put.key, put.replicas, put.size)
+        return self._retire(None, put.replicas, put.size)
 
     def put_of(self, key: Key) -> int | None:
         return next((put_id for put_id, put in self.puts.items() if put.key == key), None)
@@ -438,7 +439,7 @@ class Model:
         for replica, segment in failed.items():
             if results.get(replica) == NO_RANGE and segment in self.segments:
                 self.found_no_range(segment, put.size)
-        self._retire(put.key, failed, put.size)
+        self._retire(None, failed, put.size)
         for segment in written.values():
             if self.segments[segment].no_ranges and range_bytes(put.size) >= self.segments[segment].no_range:
                 self.segments[segment].range_found()
@@ -497,7 +498,6 @@ class Model:
             for replica in told:
                 self.observed.remove(replica)
                 self.retiring[replica] = (told[replica], range_bytes(put.size))
-                self.ended[replica] = put.key
 
     def close(self, session: int) -> None:
         self.end_session(session)
@@ -520,7 +520,7 @@ class Model:
         for put_id, put in list(self.puts.items()):
             if self.now - put.started >= self.times.release:
                 del self.puts[put_id]
-                self._take_out(put.key, put.replicas, put.size)
+                self._take_out(None, put.replicas, put.size)
         for segment in self.segments.values():
             if segment.no_ranges and segment.no_range_until <= self.now:
                 segment.range_found()
@@ -536,7 +536,7 @@ class Model:
             for put_id, put in list(self.puts.items()):
                 if put.session == session and self._is_told(put.replicas, observed_only):
                     del self.puts[put_id]
-                    self._take_out(put.key, put.replicas, put.size)
+                    self._take_out(None, put.replicas, put.size)
 
     def _expire_values(self, observed_only: bool = False) -> None:
         for key, value in list(self.values.items()):
@@ -550,9 +550,10 @@ class Model:
     def _is_told(self, replicas: dict[int, int], observed_only: bool) -> bool:
         return not observed_only or any(replica in self.observed for replica in replicas)
 
-    def _take_out(self, key: Key, replicas: dict[int, int], size: int) -> None:
+    def _take_out(self, key: Key | None, replicas: dict[int, int], size: int) -> None:
         for replica, segment in replicas.items():
             assert replica in self.observed, f"replica {replica} was due and did not retire"
             self.observed.remove(replica)
             self.retiring[replica] = (segment, range_bytes(size))
-            self.ended[replica] = key
+            if key is not None:
+                self.ended[replica] = key
