@@ -1,5 +1,7 @@
 #include "client/client.h"
 
+#include <algorithm>
+
 #include "client/call.h"
 #include "client/core/key_batches.h"
 #include "client/driver.h"
@@ -11,6 +13,9 @@
 namespace mooncake::client {
 
 namespace {
+
+// While the master does not answer the keeper, a remove is asked all the same after so long.
+constexpr std::uint64_t kReleasesWaitMs = 500;
 
 std::uint64_t deadline_of(const Driver& driver, const CallOptions& options) {
     const auto timeout = options.timeout_ms != 0 ? options.timeout_ms : driver.options().rpc_timeout_ms;
@@ -185,7 +190,14 @@ void OpenValues::read_into(std::span<const Target> targets, const CallOptions& o
 std::vector<wire::Status> Client::key_batch(wire::Verb verb, std::uint32_t flags, Keys keys,
                                             const CallOptions& options, CallReport& report) {
     if (refuses(*driver_, report)) return std::vector(keys.size(), wire::Status::kClosed);
-    KeyBatch batch(driver_->cluster(), deadline_of(*driver_, options), verb, flags, keys);
+    const auto deadline_ms = deadline_of(*driver_, options);
+    if (verb == wire::Verb::kRemove && (flags & wire::kRemoveForce) == 0) {
+        // Only reads of others may refuse it, not those that this client has ended.
+        const auto now = net::monotonic_ms();
+        driver_->cluster().wait_releases_told(
+            std::min(kReleasesWaitMs, deadline_ms - std::min(now, deadline_ms)));
+    }
+    KeyBatch batch(driver_->cluster(), deadline_ms, verb, flags, keys);
     run(*driver_, batch, options, report);
     return batch.statuses();
 }

@@ -25,6 +25,18 @@ std::uint64_t fork_count() {
 
 }  // namespace
 
+void LockedCluster::wait_releases_told(std::uint64_t wait_ms) {
+    std::uint64_t releases = 0;
+    const bool is_told = locked([&](auto& state) {
+        releases = state.hurry_releases();
+        return state.is_told(releases);
+    });
+    if (is_told) return;
+    if (poke_keeper) poke_keeper();
+    std::unique_lock lock(mutex_);
+    told_.wait_for(lock, std::chrono::milliseconds(wait_ms), [&] { return state_.is_told(releases); });
+}
+
 Driver::Driver(const Options& options, const wire::Uuid& process, std::uint64_t seed)
     : options_(options),
       process_(process),

@@ -71,6 +71,12 @@ class LockedCluster final : public Cluster {
         locked([&](auto& state) { state.revoke(put_ids); });
         if (poke_keeper) poke_keeper();
     }
+    void releases_told() {
+        locked([](auto& state) { state.releases_told(); });
+        told_.notify_all();
+    }
+    // Until the master has been told of all that was released up to now, at most so long.
+    void wait_releases_told(std::uint64_t wait_ms);
     // Wakes the keeper; set by it.
     std::function<void()> poke_keeper;
 
@@ -81,6 +87,7 @@ class LockedCluster final : public Cluster {
   private:
     const std::string tenant_;
     std::mutex mutex_;  // innermost: nothing else is locked under it
+    std::condition_variable told_;
     ClusterState state_;
 };
 

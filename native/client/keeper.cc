@@ -198,8 +198,10 @@ void Keeper::heartbeat(std::uint64_t now_ms) {
 // ---- what others left to be told
 
 void Keeper::flush(std::uint64_t now_ms) {
-    if (driver_.cluster().locked([&](const auto& state) { return state.releases_due(now_ms); }))
+    if (driver_.cluster().locked([&](const auto& state) { return state.releases_due(now_ms); })) {
         flush_releases();
+        driver_.cluster().releases_told();
+    }
     if (socket_ && driver_.cluster().locked([](const auto& state) { return state.has_revokes(); }))
         flush_revokes();
 }
@@ -331,7 +333,7 @@ void Keeper::run() {
 std::uint64_t Keeper::next_due(std::uint64_t now_ms) {
     auto due = std::min(now_ms + kIdleMs, socket_ ? heartbeat_at_ms_ : reconnect_at_ms_);
     driver_.cluster().locked([&](const auto& state) {
-        if (socket_ && state.has_releases()) due = std::min(due, now_ms + kReleaseDelayMs);
+        if (socket_) due = std::min(due, state.releases_due_ms());
         if (socket_ && state.has_revokes()) due = now_ms;
         if (socket_) due = std::min(due, state.next_check_ms());
         due = std::min(due, state.next_probe_ms());

@@ -163,6 +163,20 @@ def test_pieces_are_joined_and_metadata_comes_back(cluster: Cluster) -> None:
         client.read_into(opened, [None, target])
 
 
+def test_own_reads_that_ended_refuse_no_remove(cluster: Cluster) -> None:
+    """Their leases go back in the background, but before the remove; those of others still count."""
+    cluster.node(16 * MIB)
+    client, other = cluster.client(), cluster.client()
+    for _ in range(20):
+        assert client.put_many(["a", "b"], [b"apple", b"berry"]) == [OK, OK]
+        assert client.get_many(["a", "b"]) == [b"apple", b"berry"]
+        assert client.remove_many(["a"], force=False) == [OK]
+        opened = other.open(["b"])
+        assert client.remove_many(["a", "b"], force=False) == [MISS, Status.OBJECT_HAS_LEASE]
+        del opened
+        assert other.remove_many(["b"], force=False) == [OK]
+
+
 @pytest.mark.parametrize("cluster", [{"lease_ttl_ms": 1}], indirect=True)
 def test_eviction_under_pressure_loses_values_but_never_mixes_them(cluster: Cluster) -> None:
     cluster.node(16 * MIB)

@@ -555,6 +555,31 @@ TEST(a_read_gives_back_every_lease_it_was_granted) {
     CHECK_EQUAL(w.cluster.take_releases().bytes, "abcc");
 }
 
+TEST(releases_are_told_at_once_when_a_remove_waits_for_them) {
+    World w;
+    w.plant("a", "apple", {11});
+    w.plant("b", "berry", {11});
+    CHECK(w.cluster.is_told(w.cluster.hurry_releases()));  // none: nothing to wait for
+    get(w, {"a"});
+    CHECK(!w.cluster.releases_due(w.now_ms));
+    const auto first = w.cluster.hurry_releases();
+    CHECK(w.cluster.releases_due(w.now_ms));
+    CHECK_EQUAL(w.cluster.take_releases().bytes, "a");
+    // On its way to the master is not told yet, and what is released meanwhile goes the next time.
+    CHECK(!w.cluster.is_told(first));
+    CHECK(!w.cluster.is_told(w.cluster.hurry_releases()));
+    get(w, {"b"});
+    CHECK(!w.cluster.releases_due(w.now_ms));
+    w.cluster.releases_told();
+    CHECK(w.cluster.is_told(first));
+    CHECK(!w.cluster.is_told(w.cluster.hurry_releases()));
+    CHECK_EQUAL(w.cluster.take_releases().bytes, "b");
+    w.cluster.releases_told();
+    CHECK(w.cluster.is_told(w.cluster.hurry_releases()));
+    w.cluster.release({}, w.now_ms);
+    CHECK(w.cluster.is_told(w.cluster.hurry_releases()));
+}
+
 TEST(a_session_found_again_goes_on_with_its_numbers) {
     World w;
     CHECK_EQUAL(put(w, {"a"}, {"apple"})[0], Status::kOk);

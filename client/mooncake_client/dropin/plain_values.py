@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -18,11 +17,8 @@ from mooncake_client.dropin.codes import (
 )
 from mooncake_client.dropin.replicate_config import DEFAULT_CONFIG, ReplicateConfig
 from mooncake_store import _core
-from mooncake_store.status import Status
 
 _LIST_PAGE: Final = 1_000
-_LEASES_GO_BACK_S: Final = 0.1
-"""A lease goes back kReleaseDelayMs after its read (native/client/core/cluster.h, 50 ms), in a round trip."""
 
 
 class PlainValues(StoreBase):
@@ -123,7 +119,7 @@ class PlainValues(StoreBase):
             return [INVALID_PARAMS] * len(names)
         if not names:
             return []
-        return [remove_code(status) for status in _removed(client, names, force)]
+        return [remove_code(status) for status in client.remove_many(names, force=bool(force))]
 
     def remove_all(self, force: bool = False) -> int:
         """How many values were removed: all of this tenant, without force but those that are being read."""
@@ -148,20 +144,8 @@ class PlainValues(StoreBase):
                 return page
             keys = [key for key in page if matches(key)]
             if keys:
-                removed += _removed(client, keys, force).count(0)
+                removed += client.remove_many(keys, force=bool(force)).count(0)
         return removed
-
-
-def _removed(client: _core.Client, keys: Sequence[Key], force: bool) -> list[int]:
-    """Statuses, a key. Leases of this process's own reads, which go back a moment later, are waited for."""
-    statuses = client.remove_many(keys, force=bool(force))
-    leased = [index for index, status in enumerate(statuses) if status == Status.OBJECT_HAS_LEASE]
-    if leased:
-        time.sleep(_LEASES_GO_BACK_S)
-        again = client.remove_many([keys[index] for index in leased], force=False)
-        for index, status in zip(leased, again, strict=True):
-            statuses[index] = status
-    return statuses
 
 
 def _pages(client: _core.Client) -> Iterator[list[bytes] | int]:

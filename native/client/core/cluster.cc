@@ -245,7 +245,9 @@ std::uint64_t ClusterState::next_probe_ms() const {
 // ---- what is to be told
 
 void ClusterState::release(std::span<const std::string_view> keys, std::uint64_t now_ms) {
+    if (keys.empty()) return;
     if (release_lengths_.empty()) releases_since_ms_ = now_ms;
+    ++releases_;
     for (const auto key : keys) {
         if (release_lengths_.size() >= kReleasesMax) return;
         if (release_bytes_.size() + key.size() > kReleaseBytesMax) return;
@@ -264,7 +266,19 @@ ClusterState::Releases ClusterState::take_releases() {
     Releases taken{std::move(release_lengths_), std::move(release_bytes_)};
     release_lengths_.clear();
     release_bytes_.clear();
+    releases_hurry_ = false;
+    releases_taken_ = releases_;
     return taken;
+}
+
+std::uint64_t ClusterState::releases_due_ms() const {
+    if (release_lengths_.empty()) return ~std::uint64_t{0};
+    return releases_hurry_ ? 0 : releases_since_ms_ + kReleaseDelayMs;
+}
+
+std::uint64_t ClusterState::hurry_releases() {
+    releases_hurry_ = has_releases();
+    return releases_;
 }
 
 std::vector<wire::PutId> ClusterState::take_revokes() {

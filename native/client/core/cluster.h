@@ -130,9 +130,8 @@ class ClusterState final : public Cluster {
     // it does not know any more are forgotten by and by, and a peer with its last one.
     std::vector<wire::SegmentId> segments_to_check(std::uint64_t now_ms);
 
-    bool releases_due(std::uint64_t now_ms) const {
-        return !release_lengths_.empty() && now_ms >= releases_since_ms_ + kReleaseDelayMs;
-    }
+    bool releases_due(std::uint64_t now_ms) const { return now_ms >= releases_due_ms(); }
+    std::uint64_t releases_due_ms() const;  // ~0: nothing is released
     bool has_releases() const { return !release_lengths_.empty(); }
     bool has_revokes() const { return !revokes_.empty(); }
     // Keys packed one after another with their lengths; the queue is empty afterwards.
@@ -142,6 +141,13 @@ class ClusterState final : public Cluster {
     };
     Releases take_releases();
     std::vector<wire::PutId> take_revokes();
+
+    // For one who is about to ask something that the leases of this client's own reads would refuse: what was
+    // released up to now is due at once, and told when is_told() says so of the answer.
+    std::uint64_t hurry_releases();
+    bool is_told(std::uint64_t releases) const { return releases_told_ >= releases; }
+    // The master has answered what take_releases() gave last, or nobody will tell it any more.
+    void releases_told() { releases_told_ = releases_taken_; }
 
   private:
     struct Peer {
@@ -182,6 +188,10 @@ class ClusterState final : public Cluster {
     std::vector<std::uint16_t> release_lengths_;
     std::string release_bytes_;
     std::uint64_t releases_since_ms_ = 0;
+    bool releases_hurry_ = false;
+    std::uint64_t releases_ = 0;  // calls of release(), and how many of them were taken and told
+    std::uint64_t releases_taken_ = 0;
+    std::uint64_t releases_told_ = 0;
     std::vector<wire::PutId> revokes_;
 };
 

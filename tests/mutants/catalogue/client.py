@@ -326,4 +326,29 @@ MUTANTS = [
         ),
         (test("end_to_end/test_given_up_calls", "test_a_call_that_gave_up_has_closed_its_connection"),),
     ),
+    # -- leases of this client's own reads
+    Mutant(
+        "remove-overtakes-the-releases",
+        "A remove is asked while the leases of this client's own, ended reads still wait to be told.",
+        (
+            Edit(
+                "native/client/client.cc",
+                "verb == wire::Verb::kRemove && (flags & wire::kRemoveForce) == 0",
+                "verb == wire::Verb::kRemove && (flags & wire::kRemoveForce) != 0",
+            ),
+        ),
+        (test("end_to_end/test_store_core", "test_own_reads_that_ended_refuse_no_remove"),),
+    ),
+    Mutant(
+        "taken-is-told",
+        "Releases count as told when they set out for the master, not when it has answered.",
+        (
+            Edit(
+                "native/client/core/cluster.cc",
+                "    releases_taken_ = releases_;",
+                "    releases_told_ = releases_taken_ = releases_;",
+            ),
+        ),
+        (native(CORE, "releases_are_told_at_once_when_a_remove_waits_for_them"),),
+    ),
 ]
