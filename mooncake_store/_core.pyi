@@ -129,8 +129,21 @@ class Tombstones(TypedDict):
 
 class Report(Request):
     last_command_id: int
+    settled_id: int
     segments: list[SegmentReport]
     freed: list[int]
+
+class ReportReply(TypedDict):
+    settled_id: int
+    tombstones_generation: int
+    comparison: int
+    compared_segment: int
+    unknown_segments: list[int]
+
+class Holdings(Request):
+    comparison: int
+    holdings_flags: int
+    replicas: list[int]
 
 class Inventory(Request):
     inventory_flags: int
@@ -337,13 +350,25 @@ def parse_retire(body: bytes) -> tuple[int, list[int]]: ...
 def encode_retire_reply(command_id: int, freed: Sequence[int]) -> bytes: ...
 def parse_retire_reply(body: bytes) -> tuple[int, list[int]]: ...
 def encode_report(
-    session: int, last_command_id: int, segments: Sequence[SegmentReport], freed: Sequence[int]
+    session: int,
+    last_command_id: int,
+    segments: Sequence[SegmentReport],
+    freed: Sequence[int],
+    settled_id: int = 0,
 ) -> bytes: ...
 def parse_report(body: bytes) -> Report: ...
 def encode_report_reply(
-    settled_id: int, unknown_segments: Sequence[int], tombstones_generation: int = 0
+    settled_id: int,
+    unknown_segments: Sequence[int],
+    tombstones_generation: int = 0,
+    comparison: int = 0,
+    compared_segment: int = 0,
 ) -> bytes: ...
-def parse_report_reply(body: bytes) -> tuple[int, list[int], int]: ...
+def parse_report_reply(body: bytes) -> ReportReply: ...
+def encode_holdings(session: int, comparison: int, replicas: Sequence[int], flags: int = 1) -> bytes:
+    """flags: 1 the list's last chunk."""
+
+def parse_holdings(body: bytes) -> Holdings: ...
 def encode_tombstones(
     closed_epoch: int = 0,
     expelled: Sequence[bytes] = [],
@@ -595,7 +620,9 @@ class Metadata:
     def refuse_waiting(self, command: MetadataCommand, now_ms: int) -> None: ...
     def session_attached(self, session: int, now_ms: int) -> None: ...
     def session_detached(self, session: int, now_ms: int) -> None: ...
-    def retire_confirmed(self, replicas: Sequence[int]) -> None: ...
+    def retire_confirmed(
+        self, node: int, command_id: int, replicas: Sequence[int], is_last: bool = True
+    ) -> None: ...
     def freed(self, replicas: Sequence[int]) -> list[tuple[str, int, int, int]]: ...
     def copy_order(self, target: int) -> dict[str, Any] | None:
         """What its node is told: target, segment, source, digest, put_id, size, timeout_ms, endpoints."""

@@ -40,6 +40,7 @@ class EventKind(str, Enum):
     COPIED = "copied"
     COPY_FAILED = "copy failed"
     MOVED = "moved"
+    FORGOTTEN = "forgotten"
     SESSION_OPENED = "session opened"
     SESSION_ENDED = "session ended"
     CONNECTION_LOST = "connection lost"
@@ -52,6 +53,8 @@ class EventKind(str, Enum):
     PROBE_ANSWERED = "probe answered"
     PROBE_FAILED = "probe failed"
     SEGMENT_DRAINING = "segment draining"
+    SEGMENT_DIFFERS = "segment differs"
+    SEGMENT_RECONCILED = "segment reconciled"
 
     def __str__(self) -> str:
         return self.value
@@ -72,7 +75,7 @@ class EventReason(str, Enum):
         return self.value
 
 
-_KINDS: Final = dict(zip((*range(1, 17), *range(20, 32)), EventKind, strict=True))
+_KINDS: Final = dict(zip((*range(1, 18), *range(20, 34)), EventKind, strict=True))
 _REASONS: Final = tuple(EventReason)
 
 

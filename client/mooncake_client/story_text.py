@@ -27,6 +27,7 @@ _WORDS: Final = {
     EventKind.COPIED: "copied to {name}: readable there from here on",
     EventKind.COPY_FAILED: "not copied to {name} after all",
     EventKind.MOVED: "moved away from {name}",
+    EventKind.FORGOTTEN: "lost: {name} does not hold it any more, though nobody ended it",
     EventKind.SESSION_OPENED: "session of {name} opened",
     EventKind.SESSION_ENDED: "session of {name} ended",
     EventKind.CONNECTION_LOST: "{name} lost its connection to the master",
@@ -39,6 +40,8 @@ _WORDS: Final = {
     EventKind.PROBE_ANSWERED: "the master reaches {name}",
     EventKind.PROBE_FAILED: "the master cannot reach {name} either",
     EventKind.SEGMENT_DRAINING: "segment {name} is about to leave: what is hot moves elsewhere",
+    EventKind.SEGMENT_DIFFERS: "segment {name} holds other copies than the master believes: they compare",
+    EventKind.SEGMENT_RECONCILED: "segment {name} and the master agree again, {number} copies were put right",
 }
 
 _COPY_STATUS: Final = {

@@ -33,7 +33,8 @@ Verb to_verb(int number) {
     const auto verb = static_cast<Verb>(number);
     const bool is_ours = (number >= static_cast<int>(Verb::kOpenSession) && number <= 255 &&
                           verb <= Verb::kInspect && wire::verb_name(verb) != nullptr) ||
-                         verb == Verb::kReport || verb == Verb::kInventory || verb == Verb::kTombstones;
+                         verb == Verb::kReport || verb == Verb::kInventory || verb == Verb::kTombstones ||
+                         verb == Verb::kHoldings;
     if (!is_ours) {
         throw nb::value_error(("verb " + std::to_string(number) + " is not a request to a master").c_str());
     }

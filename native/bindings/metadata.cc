@@ -190,8 +190,10 @@ void bind_metadata(nb::module_& module) {
         .def("session_attached", &Metadata::session_attached, "session"_a, "now_ms"_a)
         .def("session_detached", &Metadata::session_detached, "session"_a, "now_ms"_a)
         .def(
-            "retire_confirmed", [](Metadata& self, const Ids& replicas) { self.retire_confirmed(replicas); },
-            "replicas"_a)
+            "retire_confirmed",
+            [](Metadata& self, wire::SessionId node, std::uint64_t command_id, const Ids& replicas,
+               bool is_last) { self.retire_confirmed(node, command_id, replicas, is_last); },
+            "node"_a, "command_id"_a, "replicas"_a, "is_last"_a = true)
         .def(
             "freed",
             [](Metadata& self, const Ids& replicas) {

@@ -47,6 +47,7 @@ nb::dict status_of(const Node& self) {
     named["last_command_id"] = status.control.last_command_id;
 
     nb::dict counts;
+    counts["comparisons_total"] = status.control.comparisons_total;
     counts["inventories_total"] = status.control.inventories_total;
     counts["reported_replicas_total"] = status.control.reported_replicas_total;
     counts["mounts_total"] = status.control.mounts_total;

@@ -310,15 +310,40 @@ std::pair<std::uint64_t, Ids> parse_retire_reply(const nb::bytes& body) {
     return {message.command_id, std::move(message.freed)};
 }
 
-nb::bytes encode_report_reply(std::uint64_t settled_id, const Ids& unknown, std::uint64_t generation) {
+nb::bytes encode_report_reply(std::uint64_t settled_id, const Ids& unknown, std::uint64_t generation,
+                              std::uint64_t comparison, std::uint64_t compared_segment) {
     check_bound("unknown_segments", unknown.size(), wire::kSegmentsAMountMax);
-    return written(
-        [&](wire::Writer& writer) { wire::encode_report_reply({settled_id, generation, unknown}, writer); });
+    return written([&](wire::Writer& writer) {
+        wire::encode_report_reply({settled_id, generation, comparison, compared_segment, unknown}, writer);
+    });
 }
 
-std::tuple<std::uint64_t, Ids, std::uint64_t> parse_report_reply(const nb::bytes& body) {
+nb::dict parse_report_reply(const nb::bytes& body) {
     auto message = parsed(wire::parse_report_reply(view(body)), "report's answer");
-    return {message.settled_id, std::move(message.unknown_segments), message.tombstones_generation};
+    nb::dict dict;
+    dict["settled_id"] = message.settled_id;
+    dict["tombstones_generation"] = message.tombstones_generation;
+    dict["comparison"] = message.comparison;
+    dict["compared_segment"] = message.compared_segment;
+    dict["unknown_segments"] = message.unknown_segments;
+    return dict;
+}
+
+nb::bytes encode_holdings(std::uint64_t session, std::uint64_t comparison, const Ids& replicas,
+                          std::uint32_t flags) {
+    return written([&](wire::Writer& writer) {
+        wire::encode_holdings({session, 0, 0, 0}, comparison, flags,
+                              checked_ids("replicas", replicas, wire::kReplicaIdsMax), writer);
+    });
+}
+
+nb::dict parse_holdings(const nb::bytes& body) {
+    const auto message = parsed(wire::parse_holdings(view(body)), "holdings");
+    nb::dict dict = request_dict(message.request);
+    dict["comparison"] = message.comparison;
+    dict["holdings_flags"] = message.flags;
+    dict["replicas"] = message.replicas;
+    return dict;
 }
 
 using Floors = std::vector<std::pair<nb::bytes, wire::ReplicaId>>;
@@ -372,7 +397,7 @@ std::pair<std::uint64_t, nb::bytes> parse_tombstones_reply(const nb::bytes& body
 }
 
 nb::bytes encode_report(std::uint64_t session, std::uint64_t last_command_id,
-                        const std::vector<nb::dict>& segments, const Ids& freed) {
+                        const std::vector<nb::dict>& segments, const Ids& freed, wire::ReplicaId settled_id) {
     check_bound("segments", segments.size(), wire::kSegmentsAMountMax);
     std::vector<wire::SegmentReport> records;
     for (const auto& dict : segments) {
@@ -382,7 +407,7 @@ nb::bytes encode_report(std::uint64_t session, std::uint64_t last_command_id,
                            number_of("sealed_count"), number_of("sealed_checksum")});
     }
     return written([&](wire::Writer& writer) {
-        wire::encode_report({session, 0, 0, 0}, last_command_id, records,
+        wire::encode_report({session, 0, 0, 0}, last_command_id, settled_id, records,
                             checked_ids("freed replicas", freed, wire::kReplicaIdsMax), writer);
     });
 }
@@ -403,6 +428,7 @@ nb::dict parse_report(const nb::bytes& body) {
     }
     nb::dict dict = request_dict(message.request);
     dict["last_command_id"] = message.last_command_id;
+    dict["settled_id"] = message.settled_id;
     dict["segments"] = segments;
     dict["freed"] = message.freed;
     return dict;
@@ -480,10 +506,13 @@ void bind_wire_messages(nb::module_& module) {
     module.def("encode_retire_reply", &encode_numbered<&wire::encode_retire_reply>, "command_id"_a,
                "freed"_a);
     module.def("parse_retire_reply", &parse_retire_reply, "body"_a);
-    module.def("encode_report", &encode_report, "session"_a, "last_command_id"_a, "segments"_a, "freed"_a);
+    module.def("encode_report", &encode_report, "session"_a, "last_command_id"_a, "segments"_a, "freed"_a,
+               "settled_id"_a = 0);
+    module.def("encode_holdings", &encode_holdings, "session"_a, "comparison"_a, "replicas"_a, "flags"_a = 1);
+    module.def("parse_holdings", &parse_holdings, "body"_a);
     module.def("parse_report", &parse_report, "body"_a);
     module.def("encode_report_reply", &encode_report_reply, "settled_id"_a, "unknown_segments"_a,
-               "tombstones_generation"_a = 0);
+               "tombstones_generation"_a = 0, "comparison"_a = 0, "compared_segment"_a = 0);
     module.def("parse_report_reply", &parse_report_reply, "body"_a);
     module.def("encode_tombstones", &encode_tombstones, "closed_epoch"_a = 0,
                "expelled"_a = std::vector<nb::bytes>{}, "floors"_a = Floors{}, "replicas"_a = Ids{},

@@ -29,6 +29,7 @@ Door door_of(Verb verb) {
         case Verb::kReport:
         case Verb::kInventory:
         case Verb::kTombstones:
+        case Verb::kHoldings:
             return Door::kNodes;
         case Verb::kExists:
         case Verb::kMatchPrefix:

@@ -109,13 +109,14 @@ std::optional<RetireQueues::Command> RetireQueues::next_command(wire::SessionId 
     return std::move(next.command);
 }
 
-std::vector<wire::ReplicaId> RetireQueues::confirmed(wire::SessionId owner, std::uint64_t command_id) {
+std::optional<std::vector<wire::ReplicaId>> RetireQueues::confirmed(wire::SessionId owner,
+                                                                    std::uint64_t command_id) {
     const auto found = nodes_.find(owner);
-    if (found == nodes_.end()) return {};
+    if (found == nodes_.end()) return std::nullopt;
     auto& in_flight = found->second.in_flight;
     const auto sent = std::find_if(in_flight.begin(), in_flight.end(),
                                    [&](const InFlight& each) { return each.command.id == command_id; });
-    if (sent == in_flight.end()) return {};
+    if (sent == in_flight.end()) return std::nullopt;
     std::vector<wire::ReplicaId> replicas = std::move(sent->command.replicas);
     in_flight.erase(sent);
     length_ -= replicas.size();

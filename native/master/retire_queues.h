@@ -45,8 +45,8 @@ class RetireQueues {
     void reconnected(wire::SessionId owner);
     // The next command to send to this node, if one may be sent now.
     std::optional<Command> next_command(wire::SessionId owner, std::uint64_t now_ms);
-    // The node answered a command: its ids, or none if it is not in flight (late, or repeated).
-    std::vector<wire::ReplicaId> confirmed(wire::SessionId owner, std::uint64_t command_id);
+    // The node answered a command: its ids, or nullopt if it is not in flight (late, or repeated).
+    std::optional<std::vector<wire::ReplicaId>> confirmed(wire::SessionId owner, std::uint64_t command_id);
     // When the oldest unanswered command of this node was sent; nullopt: none is.
     std::optional<std::uint64_t> oldest_sent_ms(wire::SessionId owner) const;
     std::vector<wire::SessionId> owners() const;

@@ -144,14 +144,18 @@ bool StateDriver::retire_answered(const LinkPtr& link, Status status, wire::Byte
     if (!reply) return false;
     Outbox outbox;
     std::vector<wire::ReplicaId> replicas;
+    wire::SessionId node = 0;
     {
         const std::lock_guard guard(lock_);
         for (const auto session : link->sessions) {
             const LinkPtr* current = node_link(session);
             if (current == nullptr || *current != link) continue;
-            replicas = queues_.confirmed(session, reply->command_id);
+            auto confirmed = queues_.confirmed(session, reply->command_id);
             want_commands(session, outbox);
-            if (!replicas.empty()) break;
+            if (!confirmed) continue;
+            node = session;
+            replicas = std::move(*confirmed);
+            break;
         }
         for (const auto replica : replicas) replica_confirmed(replica, outbox);
     }
@@ -160,14 +164,13 @@ bool StateDriver::retire_answered(const LinkPtr& link, Status status, wire::Byte
     std::vector<wire::ReplicaId> freed;
     std::copy_if(reply->freed.begin(), reply->freed.end(), std::back_inserter(freed),
                  [&](auto id) { return std::binary_search(replicas.begin(), replicas.end(), id); });
-    std::sort(freed.begin(), freed.end());
-    std::vector<wire::ReplicaId> in_use;
-    std::set_difference(replicas.begin(), replicas.end(), freed.begin(), freed.end(),
-                        std::back_inserter(in_use));
-    for (std::size_t at = 0; at < in_use.size(); at += keys_a_step_max_) {
+    for (std::size_t at = 0; node != 0;) {
         const std::lock_guard guard(lock_);
-        const std::size_t count = std::min(keys_a_step_max_, in_use.size() - at);
-        metadata_.retire_confirmed(std::span(in_use).subspan(at, count));
+        const std::size_t count = std::min(keys_a_step_max_, replicas.size() - at);
+        const bool is_last = at + count == replicas.size();
+        metadata_.retire_confirmed(node, reply->command_id, std::span(replicas).subspan(at, count), is_last);
+        if (is_last) break;
+        at += count;
     }
     for (std::size_t at = 0; at < freed.size(); at += keys_a_step_max_) {
         if (at > 0) give_way();

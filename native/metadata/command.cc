@@ -128,6 +128,9 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
         case wire::Verb::kInspect:
             take(state, wire::parse_inspect(own));
             break;
+        case wire::Verb::kHoldings:
+            take(state, wire::parse_holdings(own));
+            break;
         case wire::Verb::kTombstones:
             take(state, wire::parse_tombstones_request(own));
             break;

@@ -34,7 +34,8 @@ struct Command::State {
     wire::Buffer request;  // `message` views into it
     std::variant<std::monostate, wire::Request, wire::OpenSession, wire::Mount, wire::SegmentIds,
                  wire::KeysRequest, wire::PutStart, wire::PutEnd, wire::PutRevoke, wire::List, wire::Report,
-                 wire::Inventory, wire::Inspect, wire::Heartbeat, wire::TombstonesRequest>
+                 wire::Inventory, wire::Inspect, wire::Heartbeat, wire::TombstonesRequest,
+                 wire::SettledHoldings>
         message;
     wire::Prefix prefix;
     wire::AvoidList avoid;
@@ -48,7 +49,7 @@ struct Command::State {
 
     // Where a batch stands: keys before it are answered.
     std::optional<wire::KeyList::Cursor> cursor;
-    std::size_t position = 0;         // of put_end's, put_revoke's and inventory's items
+    std::size_t position = 0;         // of put_end's, put_revoke's, inventory's and holdings' items
     std::size_t result_position = 0;  // of put_end's results
     std::uint32_t failed_items = 0;
 

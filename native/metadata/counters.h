@@ -62,8 +62,13 @@ struct Counters {
     std::uint64_t repair_searches = 0;   // of the index, for objects that lack replicas
     std::uint64_t handed_over_keys = 0;  // moved from a node that is leaving
     std::uint64_t drained_segments = 0;
-    std::uint64_t tombstone_lists = 0;  // handed over by nodes
-    std::uint64_t dead_keys = 0;        // taken in before a list told that they are dead
+    std::uint64_t tombstone_lists = 0;       // handed over by nodes
+    std::uint64_t dead_keys = 0;             // taken in before a list told that they are dead
+    std::uint64_t reconcile_checks = 0;      // of a segment's report, comparable and compared
+    std::uint64_t reconcile_mismatches = 0;  // of those: that differed
+    std::uint64_t reconcile_orphans = 0;     // held by a node and not known here: retired
+    std::uint64_t reconcile_ghosts = 0;      // believed to be on a node that does not hold them: forgotten
+    std::uint64_t comparisons_given_up = 0;  // the node did not list what it holds within client_ttl
     std::uint64_t replayed_requests = 0;
     std::uint64_t unreachable_reports = 0;  // segments named by heartbeats
     std::uint64_t probes = 0;

@@ -20,6 +20,7 @@ bool Machine::tick(std::uint64_t now_ms, Effects& effects) {
     }
     if (now_ms_ >= tell_tombstones_ms_) tell_tombstones();
     idle = sweep_expelled(budget, effects) && idle;
+    idle = go_on_comparing(budget, effects) && idle;
     expire_copies(effects);
     idle = search_leaving(budget) && idle;
     idle = search_needy(budget, effects) && idle;

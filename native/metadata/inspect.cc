@@ -15,9 +15,10 @@ void Machine::note_session(wire::EventKind kind, wire::EventReason reason, const
     journal_.add(PoolEvent{now_ms_, kind, reason, session.id, 0, 0, session.name, session.host_id, 0});
 }
 
-void Machine::note_segment(wire::EventKind kind, wire::EventReason reason, const Segment& segment) {
-    journal_.add(
-        PoolEvent{now_ms_, kind, reason, segment.owner, segment.id, 0, segment.name, segment.host_id, 0});
+void Machine::note_segment(wire::EventKind kind, wire::EventReason reason, const Segment& segment,
+                           std::uint64_t number) {
+    journal_.add(PoolEvent{now_ms_, kind, reason, segment.owner, segment.id, number, segment.name,
+                           segment.host_id, 0});
 }
 
 bool Machine::inspect(State& command, Effects& effects) {

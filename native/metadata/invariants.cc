@@ -26,7 +26,7 @@ std::vector<Ref> all_records(const KeyTable& table) {
 
 std::string Machine::broken_invariant() const {
     for (const auto& check : {&Machine::broken_accounting, &Machine::broken_objects, &Machine::broken_orders,
-                              &Machine::broken_puts, &Machine::broken_copies}) {
+                              &Machine::broken_puts, &Machine::broken_copies, &Machine::broken_held}) {
         const std::string broken = (this->*check)();
         if (!broken.empty()) return broken;
     }
@@ -249,6 +249,48 @@ std::string Machine::broken_copies() const {
         if (is_on(object, copy.target.segment)) return what + " goes where the value lies";
         if (settled_id() >= copy.target.replica) return what + " is called settled";
     }
+    return {};
+}
+
+// What each node is known to hold, counted anew.
+std::string Machine::broken_held() const {
+    struct Held {
+        wire::InventoryTotals up_to_mark, later;
+        std::uint64_t unsure = 0;
+    };
+    std::vector<Held> recomputed(segments_.slot_count());
+    const auto add = [&](SegmentIndex index, wire::ReplicaId replica) {
+        Held& held = recomputed[index];
+        (replica <= segments_.at(index).mark ? held.up_to_mark : held.later).add(replica);
+    };
+    for (const Ref ref : all_records(table_)) {
+        const Object& object = table_.object(ref);
+        for (std::size_t i = 0; i < object.replica_count; ++i) {
+            add(placed(object, i).segment, placed(object, i).replica);
+        }
+    }
+    retiring_.visit_all([&](wire::ReplicaId replica, const Retiring::Entry& entry) {
+        if (entry.is_confirmed != 0) return;
+        if (entry.was_visible != 0) add(entry.segment, replica);
+        recomputed[entry.segment].unsure += entry.was_visible == 0;
+    });
+    std::size_t orphans = 0;
+    for (std::size_t i = 0; i < segments_.slot_count(); ++i) {
+        const Segment& segment = segments_.at(static_cast<SegmentIndex>(i));
+        const std::string where = "segment " + std::to_string(segment.id);
+        orphans += segment.orphans.size();
+        if (segment.held != recomputed[i].up_to_mark) {
+            return differs(where + " held up to its mark", segment.held.count,
+                           recomputed[i].up_to_mark.count);
+        }
+        if (segment.held_later != recomputed[i].later) {
+            return differs(where + " held above it", segment.held_later.count, recomputed[i].later.count);
+        }
+        if (segment.unsure_count != recomputed[i].unsure) {
+            return differs(where + " perhaps held", segment.unsure_count, recomputed[i].unsure);
+        }
+    }
+    if (orphans != orphan_count_) return differs("orphans", orphan_count_, orphans);
     return {};
 }
 

@@ -153,6 +153,8 @@ bool Machine::run(State& command, Effects& effects) {
             return inspect(command, effects);
         case wire::Verb::kTombstones:
             return tombstones(command, effects);
+        case wire::Verb::kHoldings:
+            return holdings(command, effects);
         case wire::Verb::kStats: {
             std::vector<wire::Stat> records;
             const auto owned = stats();
@@ -191,15 +193,22 @@ void Machine::answered(State& command) {
                             options_.replay_bytes_max);
 }
 
-void Machine::retire_confirmed(std::span<const wire::ReplicaId> confirmed) {
+void Machine::retire_confirmed(wire::SessionId node, std::uint64_t command_id,
+                               std::span<const wire::ReplicaId> confirmed, bool is_last) {
     for (const auto replica : confirmed) {
+        if (orphan_count_ > 0) forget_orphan(node, replica);
         const Retiring::Entry* entry = retiring_.find(replica);
         if (entry == nullptr) continue;
+        Segment& segment = segments_.at(entry->segment);
         if (entry->is_tombstone != 0) {
-            forget_ended(segments_.at(entry->segment), replica);
+            forget_ended(segment, replica);
             retiring_.set_tombstone(replica, false);
         }
+        discount_ended(segment, replica, *entry);
         retiring_.confirm(replica);
+    }
+    if (Session* session = sessions_.find(node)) {
+        session->confirmed_command_id = is_last ? command_id : Session::kBetweenCommands;
     }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "metadata/command_state.h"
+#include "metadata/comparison.h"
 #include "metadata/copies.h"
 #include "metadata/copy_order.h"
 #include "metadata/counters.h"
@@ -74,7 +75,8 @@ class Machine {
     void session_detached(wire::SessionId session, std::uint64_t now_ms);
     void expel_session(wire::SessionId session, wire::EventReason reason, std::uint64_t now_ms,
                        Effects& effects);
-    void retire_confirmed(std::span<const wire::ReplicaId> confirmed);
+    void retire_confirmed(wire::SessionId node, std::uint64_t command_id,
+                          std::span<const wire::ReplicaId> confirmed, bool is_last);
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
     void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
     std::string endpoint(wire::SegmentId segment) const;
@@ -142,6 +144,24 @@ class Machine {
     bool is_dead(std::uint64_t hash, wire::PutId put_id) const;
     void end_rebuild();
 
+    // -- comparing both sides while they run (reconcile.cc)
+    void compare_totals(Session& session, const wire::Report& report);
+    bool is_comparable(const Segment& segment, const Session& session) const;
+    void take_mark(Session& session, const wire::Report& report);
+    bool holdings(State& command, Effects& effects);
+    void hear_of(wire::ReplicaId replica, Effects& effects);
+    bool go_on_comparing(std::size_t& budget, Effects& effects);
+    void begin_comparison();
+    void gather_expected(std::size_t& budget);
+    void forget_ghosts(std::size_t& budget, Effects& effects);
+    void forget_ghost(wire::ReplicaId replica, const Comparison::Expected& expected, Effects& effects);
+    void end_comparison(Effects& effects);
+    // The node holds something that nothing here knows of: nothing is charged for it, and the node is told
+    // until it confirms, as for any retire.
+    void end_orphan(SegmentIndex index, wire::ReplicaId replica, Effects& effects);
+    void forget_orphan(wire::SessionId node, wire::ReplicaId replica);
+    void discount_ended(Segment& segment, wire::ReplicaId replica, const Retiring::Entry& entry);
+
     // -- tombstones (tombstone_verbs.cc): what masters after this one must not take in
     bool tombstones(State& command, Effects& effects);
     void restore_tombstones(const wire::Tombstones& told, Effects& effects);
@@ -191,7 +211,8 @@ class Machine {
     std::uint64_t passed_ms(std::uint64_t since_ms) const { return now_ms_ - std::min(now_ms_, since_ms); }
     void note_pool(wire::EventKind kind, wire::EventReason reason, std::uint64_t number);
     void note_session(wire::EventKind kind, wire::EventReason reason, const Session& session);
-    void note_segment(wire::EventKind kind, wire::EventReason reason, const Segment& segment);
+    void note_segment(wire::EventKind kind, wire::EventReason reason, const Segment& segment,
+                      std::uint64_t number = 0);
 
     // -- puts (put_verbs.cc, placement.cc)
     bool put_start(State& command, Effects& effects);
@@ -394,6 +415,7 @@ class Machine {
     std::string broken_objects() const;
     std::string broken_puts() const;
     std::string broken_copies() const;
+    std::string broken_held() const;
 
     const Options options_;
     std::uint64_t epoch_;
@@ -446,6 +468,10 @@ class Machine {
     std::uint64_t sweep_dead_cursor_ = 0;
     // Replicas taken in meanwhile: no node may tell another one's, or one for two keys.
     std::array<FlatMap<bool>, 64> adopted_;
+
+    Comparison comparison_;                  // one at a time
+    std::deque<wire::SegmentId> differing_;  // those that wait for one
+    std::size_t orphan_count_ = 0;           // of all segments
 
     std::uint64_t visible_count_ = 0;
     std::uint64_t hard_pinned_count_ = 0;

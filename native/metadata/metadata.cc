@@ -34,8 +34,9 @@ void Metadata::probed(wire::SessionId node, ProbeResult result, std::uint64_t no
     state_->probed(node, result, now_ms, effects);
 }
 std::string Metadata::endpoint(wire::SegmentId segment) const { return state_->endpoint(segment); }
-void Metadata::retire_confirmed(std::span<const wire::ReplicaId> confirmed) {
-    state_->retire_confirmed(confirmed);
+void Metadata::retire_confirmed(wire::SessionId node, std::uint64_t command_id,
+                                std::span<const wire::ReplicaId> confirmed, bool is_last) {
+    state_->retire_confirmed(node, command_id, confirmed, is_last);
 }
 void Metadata::freed(std::span<const wire::ReplicaId> freed, Effects& effects) {
     state_->freed(freed, effects);

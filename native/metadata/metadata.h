@@ -59,8 +59,10 @@ class Metadata {
     void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
     std::string endpoint(wire::SegmentId segment) const;  // the first; empty for a segment that left
 
-    // A node carried out a retire, and reads of these go on: they end, and are freed then.
-    void retire_confirmed(std::span<const wire::ReplicaId> confirmed);
+    // A node carried out a retire command: none of these is served any more, though reads of some may go on.
+    // In one call or several; is_last with the command's last.
+    void retire_confirmed(wire::SessionId node, std::uint64_t command_id,
+                          std::span<const wire::ReplicaId> confirmed, bool is_last);
     // It has given the ranges of these back.
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
 

@@ -56,8 +56,7 @@ void Machine::adopt(const Session& session, const wire::InventoryItem& item, con
     ++counters_.refused_replicas;
     if (adopted_[wire::mix64(item.replica) >> 58].find(item.replica) != nullptr)
         return;  // not this node's to end
-    // Nothing is charged for it: the node is told until it confirms, as for any retire.
-    effects.push_back({Effect::Kind::kRetire, item.segment, item.replica, 0});
+    end_orphan(*index, item.replica, effects);
 }
 
 // False: it has no place in the index.

@@ -60,7 +60,7 @@ void Machine::end_value(Ref ref, ReplicaEvent event, Effects& effects,
     }
     // What was lost with its nodes may come back by another copy. What was evicted may not: entries of
     // eviction orders are told apart by their put_id, which must not become visible twice.
-    note_dead(subject, event == ReplicaEvent::kExpelled ? object.put_id - 1 : object.put_id);
+    note_dead(subject, was_lost(event) ? object.put_id - 1 : object.put_id);
     note_end(subject, event);
     --visible_count_;
     value_bytes_ -= object.size;
@@ -80,6 +80,7 @@ void Machine::note_end(std::uint64_t hash, ReplicaEvent event) {
         case ReplicaEvent::kExpired:
             return departures_.note(hash, wire::Absence::kExpired, now_ms_);
         case ReplicaEvent::kExpelled:
+        case ReplicaEvent::kForgotten:
             return departures_.note(hash, wire::Absence::kLost, now_ms_);
         case ReplicaEvent::kFailed:
         case ReplicaEvent::kRevoked:

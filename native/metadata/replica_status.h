@@ -32,6 +32,7 @@ enum class ReplicaEvent : std::uint8_t {
     kCopied,      // its node has it whole
     kCopyFailed,  // it has not, not in time, or nobody needs it any more
     kMoved,       // it was copied to another segment in order to go
+    kForgotten,   // its node does not hold it
 };
 
 struct ReplicaTransition {
@@ -59,6 +60,7 @@ inline constexpr std::array kReplicaTransitions{
     ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kExpired, ReplicaStatus::kRetiring},
     ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kMoved, ReplicaStatus::kRetiring},
     ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kExpelled, ReplicaStatus::kNone},
+    ReplicaTransition{ReplicaStatus::kLive, ReplicaEvent::kForgotten, ReplicaStatus::kNone},
     ReplicaTransition{ReplicaStatus::kRetiring, ReplicaEvent::kFreed, ReplicaStatus::kNone},
     ReplicaTransition{ReplicaStatus::kRetiring, ReplicaEvent::kExpelled, ReplicaStatus::kNone},
 };
@@ -78,6 +80,11 @@ constexpr bool ends_for_good(ReplicaEvent event) {
            event == ReplicaEvent::kReaped || event == ReplicaEvent::kSuperseded ||
            event == ReplicaEvent::kRemoved || event == ReplicaEvent::kCopyFailed ||
            event == ReplicaEvent::kMoved;
+}
+
+// Whether it went with its node, or by the node's fault: nobody wanted it gone.
+constexpr bool was_lost(ReplicaEvent event) {
+    return event == ReplicaEvent::kExpelled || event == ReplicaEvent::kForgotten;
 }
 
 }  // namespace mooncake::metadata

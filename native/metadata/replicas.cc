@@ -42,6 +42,8 @@ constexpr wire::EventKind told_kind(ReplicaEvent event) {
             return wire::EventKind::kCopyFailed;
         case ReplicaEvent::kMoved:
             return wire::EventKind::kMoved;
+        case ReplicaEvent::kForgotten:
+            return wire::EventKind::kForgotten;
     }
     return wire::EventKind::kPlaced;
 }
@@ -72,7 +74,13 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
         const Retiring::Entry* entry = retiring_.find(replica.placed.replica);
         told.subject = entry->subject;
         if (entry->is_tombstone) forget_ended(segment, replica.placed.replica);
+        discount_ended(segment, replica.placed.replica, *entry);
         retiring_.erase(replica.placed.replica);
+    }
+    if (row->to == ReplicaStatus::kLive)
+        segment.held_with(replica.placed.replica).add(replica.placed.replica);
+    if (from == ReplicaStatus::kLive && row->to == ReplicaStatus::kNone) {
+        segment.held_with(replica.placed.replica).remove(replica.placed.replica);
     }
     if (row->to == ReplicaStatus::kRetiring) {
         Retiring::Entry entry;
@@ -80,6 +88,7 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
         entry.segment = replica.placed.segment;
         entry.subject = told.subject;
         entry.was_visible = from == ReplicaStatus::kLive ? 1 : 0;
+        segment.unsure_count += 1 - entry.was_visible;
         entry.is_tombstone = ends_for_good(event) ? 1 : 0;
         if (entry.is_tombstone != 0) note_ended(segment, replica.placed.replica);
         retiring_.insert(replica.placed.replica, entry);

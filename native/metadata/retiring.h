@@ -20,7 +20,8 @@ class Retiring {
 
     struct Entry {
         std::uint64_t bytes : 61 = 0;
-        std::uint64_t was_visible : 1 = 0;   // of a committed value
+        // Of a committed value: its node has it until it confirms. Others it may have or not.
+        std::uint64_t was_visible : 1 = 0;
         std::uint64_t is_tombstone : 1 = 0;  // among its segment's ended
         std::uint64_t is_confirmed : 1 = 0;  // by its node: readers keep the range, nobody new gets it
         SegmentIndex segment = 0;

@@ -130,6 +130,7 @@ void Machine::expel(SegmentIndex index, wire::EventReason reason, Effects& effec
     if (reason != wire::EventReason::kAsked) note_expelled(segment);
     effects.push_back({Effect::Kind::kExpel, segment.id, 0, segment.owner});
     ++counters_.segments_expelled;
+    orphan_count_ -= segment.orphans.size();
     segments_.expel(index);
     abandon_copies_on(index, effects);
 }

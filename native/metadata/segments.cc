@@ -60,6 +60,7 @@ void Segments::expel(SegmentIndex index) {
     segment.order.reset();
     segment.soft_order.reset();
     segment.promised_bytes = 0;
+    segment.orphans = {};
     by_id_.erase(segment.id);
     ++expelled_count_;
     list_mounted();

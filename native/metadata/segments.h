@@ -72,6 +72,20 @@ struct Segment {
     std::size_t ended_count = 0;
     wire::ReplicaId ended_floor = 0;
 
+    // What its node holds, to be compared with what it counts itself: replicas that are live, or were when
+    // they were retired and it has not confirmed. Those at or below `mark`, and those above.
+    wire::ReplicaId mark = 0;
+    wire::InventoryTotals held;
+    wire::InventoryTotals held_later;
+    // Retired, not confirmed, never live: it may hold them or not.
+    std::uint64_t unsure_count = 0;
+    // It was told to end these, and nothing else here knows of them: until it confirms.
+    FlatMap<bool> orphans;
+    // Its own count was another one; what it holds is to be compared, or is being.
+    bool differs = false;
+
+    wire::InventoryTotals& held_with(wire::ReplicaId replica) { return replica <= mark ? held : held_later; }
+
     bool is_mounted() const { return state == State::kMounted; }
     std::uint64_t of(ReplicaStatus status) const { return bytes[static_cast<std::size_t>(status)]; }
     // What values occupy, and what is on its way out.

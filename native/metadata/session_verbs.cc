@@ -56,7 +56,8 @@ bool Machine::heartbeat(State& command, Effects& effects) {
 // A node's heartbeat: how its segments are, and what it has freed.
 bool Machine::report(State& command, Effects& effects) {
     const auto& request = std::get<wire::Report>(command.message);
-    sessions_.find(command.prefix.session)->heard_ms = now_ms_;
+    Session& session = *sessions_.find(command.prefix.session);
+    session.heard_ms = now_ms_;
     std::vector<wire::SegmentId> unknown;
     for (const auto& reported : request.segments) {
         const SegmentIndex* index = segments_.find(reported.segment);
@@ -73,8 +74,17 @@ bool Machine::report(State& command, Effects& effects) {
         return entry != nullptr && segments_.at(entry->segment).owner == command.prefix.session;
     });
     freed(own, effects);
+    compare_totals(session, request);
+    wire::ReportReply reply;
+    reply.settled_id = session.told_settled_id;
+    reply.tombstones_generation = told_generation_;
+    if (comparison_.awaits_list_of(session.id)) {
+        reply.comparison = comparison_.number;
+        reply.compared_segment = comparison_.segment;
+    }
+    reply.unknown_segments = std::move(unknown);
     wire::Writer writer(command.body);
-    wire::encode_report_reply({settled_id(), told_generation_, std::move(unknown)}, writer);
+    wire::encode_report_reply(reply, writer);
     command.finish(wire::Status::kOk);
     return true;
 }

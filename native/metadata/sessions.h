@@ -86,6 +86,13 @@ struct Session {
     std::uint32_t put_head = 0;     // its unfinished puts, a list in Puts; 0 = none
     ReplayWindow replays;
     wire::InventoryTotals inventory;  // of a node's inventory under way
+
+    // Of a node: how far its reports are compared (reconcile.cc). The mark of its segments, the one told to
+    // it, and the last retire command whose confirmation was carried out whole.
+    static constexpr std::uint64_t kBetweenCommands = ~std::uint64_t{0};
+    wire::ReplicaId mark = 0;
+    wire::ReplicaId told_settled_id = 0;
+    std::uint64_t confirmed_command_id = 0;
 };
 
 class Sessions {

@@ -62,6 +62,7 @@ struct ControlStatus {
     std::uint64_t reports_total = 0;
     std::uint64_t inventories_total = 0;  // complete ones: masters that took over what is held
     std::uint64_t reported_replicas_total = 0;
+    std::uint64_t comparisons_total = 0;  // lists given to a master that counted otherwise
     std::uint64_t retired_total = 0;
     std::uint64_t copies_ordered_total = 0;
     std::uint64_t handed_over_total = 0;

@@ -109,15 +109,6 @@ void Control::State::ranges_freed() {
     });
 }
 
-template <class Change>
-void Control::State::change_status(Change&& change) {
-    {
-        const std::lock_guard lock(status_mutex_);
-        change(status_);
-    }
-    status_changed_.notify_all();
-}
-
 // ---- getting and losing a connection
 
 void Control::State::attempt() {
@@ -171,6 +162,7 @@ void Control::State::drop_connection(const std::string& why) {
     pending_ = {};
     report_due_ = false;
     drain_due_ = false;
+    listing_ = {};
     loop_.cancel(request_timer_);
     loop_.cancel(heartbeat_timer_);
     if (connection_) std::exchange(connection_, nullptr)->close(why, true);
@@ -269,7 +261,7 @@ void Control::State::report() {
         freed = directory.pending_freed();
     });
     ask(Verb::kReport, [&](wire::Writer& writer) {
-        wire::encode_report(prefix(false), last_command_id_, segments, freed, writer);
+        wire::encode_report(prefix(false), last_command_id_, settled_id_, segments, freed, writer);
     });
     pending_.freed_count = freed.size();
 }
@@ -395,6 +387,8 @@ void Control::State::on_answer(const wire::FrameHeader& header, wire::Bytes body
             return on_reported(body);
         case Verb::kInventory:
             return on_inventory_taken();
+        case Verb::kHoldings:
+            return on_holdings_taken();
         case Verb::kDrain:
             return on_drained(body);
         case Verb::kTombstones:
@@ -501,6 +495,9 @@ void Control::State::on_reported(wire::Bytes body) {
     holdings_->heard_master(asked.asked_ms, session_.client_ttl_ms);
     settled_id_ = std::max(settled_id_, reply->settled_id);
     if (reply->tombstones_generation != tombstones_generation_) tombstones_due_ = true;
+    if (reply->comparison != 0 && reply->comparison != listing_.comparison) {
+        listing_ = {reply->comparison, reply->compared_segment, 0, 0, false};
+    }
     const bool more = holdings_->with_directory([&](Directory& directory) {
         directory.acknowledge_freed(asked.freed_count);
         return directory.pending_freed_count() > 0;
@@ -548,7 +545,8 @@ void Control::State::go_on() {
     if (drain_due_) return drain();
     if (report_due_) return report();
     if (tombstones_due_) return ask_tombstones();  // before the inventory: they judge it
-    if (inventory_due_) next_inventory_chunk();
+    if (inventory_due_) return next_inventory_chunk();
+    if (listing_.comparison != 0) next_holdings_chunk();
 }
 
 void Control::State::on_drained(wire::Bytes body) {

@@ -78,6 +78,7 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void mount();
     void report();
     void next_inventory_chunk();
+    void next_holdings_chunk();
     void drain();
     std::vector<wire::SegmentId> mounted_ids();
     void unmount();
@@ -88,6 +89,7 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void on_mounted(const wire::FrameHeader& header, wire::Bytes body);
     void on_reported(wire::Bytes body);
     void on_inventory_taken();
+    void on_holdings_taken();
     void ask_tombstones();
     void on_tombstones(wire::Bytes body);
     // An answer came while the connection is mounted: what else is to be asked.
@@ -107,7 +109,13 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     void heartbeat();
     void left();
     template <class Change>
-    void change_status(Change&& change);
+    void change_status(Change&& change) {
+        {
+            const std::lock_guard lock(status_mutex_);
+            change(status_);
+        }
+        status_changed_.notify_all();
+    }
 
     net::EventLoop& loop_;
     std::shared_ptr<Holdings> holdings_;
@@ -151,6 +159,16 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     };
     bool inventory_due_ = false;
     InventoryProgress inventory_;
+
+    // What a master that counts otherwise is told of one segment. Loop thread only.
+    struct HoldingsProgress {
+        std::uint64_t comparison = 0;  // 0: none is asked for
+        wire::SegmentId segment = 0;
+        std::size_t part = 0;         // of the directory's; the next one to list,
+        wire::ReplicaId after = 0;    // beyond this id
+        bool is_last_sent = false;
+    };
+    HoldingsProgress listing_;
 
     // What the master followed would have a later one know (wire/tombstones.h), encoded; handed to the next.
     // Loop thread only.

@@ -113,11 +113,12 @@ std::optional<DrainReply> parse_drain_reply(Bytes body) {
     return reply;
 }
 
-void encode_report(const Prefix& prefix, std::uint64_t last_command_id,
+void encode_report(const Prefix& prefix, std::uint64_t last_command_id, ReplicaId settled_id,
                    std::span<const SegmentReport> segments, std::span<const ReplicaId> freed,
                    Writer& writer) {
     encode_prefix(prefix, {}, writer);
     writer.put(last_command_id);
+    writer.put(settled_id);
     writer.put(static_cast<std::uint32_t>(segments.size()));
     writer.put(static_cast<std::uint32_t>(freed.size()));
     writer.array(segments);
@@ -129,6 +130,7 @@ std::optional<Report> parse_report(Bytes body) {
     Report message;
     message.request = parse_prefix(reader);
     message.last_command_id = reader.get<std::uint64_t>();
+    message.settled_id = reader.get<ReplicaId>();
     const auto segments = reader.get<std::uint32_t>();
     const auto freed = reader.get<std::uint32_t>();
     message.segments = reader.array<SegmentReport>(segments, kSegmentsAMountMax);
@@ -140,6 +142,8 @@ std::optional<Report> parse_report(Bytes body) {
 void encode_report_reply(const ReportReply& reply, Writer& writer) {
     writer.put(reply.settled_id);
     writer.put(reply.tombstones_generation);
+    writer.put(reply.comparison);
+    writer.put(reply.compared_segment);
     writer.put(static_cast<std::uint32_t>(reply.unknown_segments.size()));
     writer.put(std::uint32_t{0});
     writer.array(std::span(reply.unknown_segments));
@@ -150,11 +154,34 @@ std::optional<ReportReply> parse_report_reply(Bytes body) {
     ReportReply reply;
     reply.settled_id = reader.get<std::uint64_t>();
     reply.tombstones_generation = reader.get<std::uint64_t>();
+    reply.comparison = reader.get<std::uint64_t>();
+    reply.compared_segment = reader.get<SegmentId>();
     const auto count = reader.get<std::uint32_t>();
     reader.get<std::uint32_t>();
     reply.unknown_segments = reader.array<SegmentId>(count, kSegmentsAMountMax);
     if (!reader.finished()) return std::nullopt;
     return reply;
+}
+
+void encode_holdings(const Prefix& prefix, std::uint64_t comparison, std::uint32_t flags,
+                     std::span<const ReplicaId> replicas, Writer& writer) {
+    encode_prefix(prefix, {}, writer);
+    writer.put(comparison);
+    writer.put(flags);
+    writer.put(static_cast<std::uint32_t>(replicas.size()));
+    writer.array(replicas);
+}
+
+std::optional<SettledHoldings> parse_holdings(Bytes body) {
+    Reader reader(body);
+    SettledHoldings message;
+    message.request = parse_prefix(reader);
+    message.comparison = reader.get<std::uint64_t>();
+    message.flags = reader.get<std::uint32_t>();
+    const auto count = reader.get<std::uint32_t>();
+    message.replicas = reader.array<ReplicaId>(count, kReplicaIdsMax);
+    if (!reader.finished()) return std::nullopt;
+    return message;
 }
 
 void encode_inventory(const Prefix& prefix, std::uint32_t flags, const InventoryTotals& totals,

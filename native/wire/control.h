@@ -75,17 +75,18 @@ struct SegmentReport {
     std::uint64_t receiving_bytes = 0;  // ranges of writes under way
     std::uint64_t draining_bytes = 0;   // retired, still referenced
     std::uint64_t largest_free_bytes = 0;
-    std::uint64_t sealed_count = 0;     // replicas at or below the settled_id last told, and
+    std::uint64_t sealed_count = 0;     // replicas at or below the report's settled_id, and
     std::uint64_t sealed_checksum = 0;  // the xor of mix64(replica_id) over them
 };
 static_assert(sizeof(SegmentReport) == 56);
 struct Report {
     Request request;
-    std::uint64_t last_command_id = 0;  // the latest command carried out
+    std::uint64_t last_command_id = 0;  // the latest retire carried out
+    ReplicaId settled_id = 0;           // as the master told it last
     std::vector<SegmentReport> segments;
     std::vector<ReplicaId> freed;
 };
-void encode_report(const Prefix& prefix, std::uint64_t last_command_id,
+void encode_report(const Prefix& prefix, std::uint64_t last_command_id, ReplicaId settled_id,
                    std::span<const SegmentReport> segments, std::span<const ReplicaId> freed, Writer& writer);
 std::optional<Report> parse_report(Bytes body);
 
@@ -95,6 +96,10 @@ struct ReportReply {
     std::uint64_t settled_id = 0;
     // Of what the master would have its nodes keep (wire/tombstones.h); another number: ask for it.
     std::uint64_t tombstones_generation = 0;
+    // Counts or checksums differ on this segment: the master wants the node's list of it (holdings), and
+    // knows it by the number. 0: of none.
+    std::uint64_t comparison = 0;
+    SegmentId compared_segment = 0;
     std::vector<SegmentId> unknown_segments;
 };
 void encode_report_reply(const ReportReply& reply, Writer& writer);
@@ -116,6 +121,8 @@ struct InventoryTotals {
     std::uint64_t count = 0;
     std::uint64_t checksum = 0;
     void add(ReplicaId replica);
+    void remove(ReplicaId replica);
+    void add(const InventoryTotals& other);
     bool operator==(const InventoryTotals&) const = default;
 };
 struct Inventory {
@@ -129,6 +136,20 @@ void encode_inventory(const Prefix& prefix, std::uint32_t flags, const Inventory
                       std::span<const InventoryItem> items, Bytes headers, Writer& writer);
 std::optional<Inventory> parse_inventory(Bytes body);
 
+// holdings, node to master: the sealed replicas at or below the settled_id last told, of the segment for
+// which a report's answer asked, in any order, chunk by chunk, the next when the one before was answered (no
+// body).
+enum HoldingsFlags : std::uint32_t { kHoldingsLast = 1 };
+struct SettledHoldings {
+    Request request;
+    std::uint64_t comparison = 0;
+    std::uint32_t flags = 0;  // HoldingsFlags
+    std::vector<ReplicaId> replicas;
+};
+void encode_holdings(const Prefix& prefix, std::uint64_t comparison, std::uint32_t flags,
+                     std::span<const ReplicaId> replicas, Writer& writer);
+std::optional<SettledHoldings> parse_holdings(Bytes body);
+
 // A fixed bijective mixer, so that sealed_checksum does not cancel between neighbouring ids.
 constexpr std::uint64_t mix64(std::uint64_t value) {
     value ^= value >> 30;
@@ -141,6 +162,16 @@ constexpr std::uint64_t mix64(std::uint64_t value) {
 inline void InventoryTotals::add(ReplicaId replica) {
     ++count;
     checksum ^= mix64(replica);
+}
+
+inline void InventoryTotals::remove(ReplicaId replica) {
+    --count;
+    checksum ^= mix64(replica);
+}
+
+inline void InventoryTotals::add(const InventoryTotals& other) {
+    count += other.count;
+    checksum ^= other.checksum;
 }
 
 }  // namespace mooncake::wire

@@ -56,6 +56,8 @@ const char* verb_name(Verb verb) {
             return "inventory";
         case Verb::kTombstones:
             return "tombstones";
+        case Verb::kHoldings:
+            return "holdings";
         case Verb::kRead:
             return "read";
         case Verb::kWrite:

@@ -46,6 +46,7 @@ enum class Verb : std::uint8_t {
     kInventory = 32,   // node to master
     kCopy = 33,        // master to node
     kTombstones = 34,  // node to master
+    kHoldings = 35,    // node to master
     kRead = 40,
     kWrite = 41,
     kPing = 42,

@@ -51,7 +51,8 @@ enum class EventKind : std::uint8_t {
     kCopyBegun = 13,  // its node was told to fetch it from another
     kCopied = 14,     // and has it: readable
     kCopyFailed = 15,
-    kMoved = 16,  // it was copied elsewhere, to go here
+    kMoved = 16,      // it was copied elsewhere, to go here
+    kForgotten = 17,  // its node does not hold it
 
     // Of sessions, segments and reigns.
     kSessionOpened = 20,
@@ -66,8 +67,10 @@ enum class EventKind : std::uint8_t {
     kProbeAnswered = 29,        // and the master can
     kProbeFailed = 30,          // nor can the master
     kSegmentDraining = 31,      // its node is about to leave
+    kSegmentDiffers = 32,       // its node holds other replicas than the master believes
+    kSegmentReconciled = 33,    // number: replicas that were ended there, or forgotten here
 };
-inline constexpr std::uint8_t kEventKindMax = 31;
+inline constexpr std::uint8_t kEventKindMax = 33;
 
 enum class EventReason : std::uint8_t {
     kNone = 0,

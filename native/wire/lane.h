@@ -198,7 +198,7 @@ enum class Absence : std::uint8_t {
     kEvicted = 2,
     kRemoved = 3,
     kExpired = 4,    // its TTL ended
-    kLost = 5,       // its last copy went with its node
+    kLost = 5,       // its last copy went with its node, or its node does not hold it
     kAbandoned = 6,  // its put was not finished: revoked, failed, or its writer went
     kNotReady = 7,   // its put is under way
     kRebuilding = 8,

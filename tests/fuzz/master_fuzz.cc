@@ -527,7 +527,7 @@ class World {
         const auto freed = std::exchange(peer.unfreed, {});
         const auto head = prefix(peer, input, false);
         send(peer, Verb::kReport,
-             packed([&](auto& writer) { wire::encode_report(head, input.u8(), reports, freed, writer); }));
+             packed([&](auto& writer) { wire::encode_report(head, input.u8(), 0, reports, freed, writer); }));
     }
 
     void ask(Peer& peer, Verb verb, Input& input) {

@@ -258,6 +258,9 @@ class World {
             case Verb::kInventory:
                 REQUIRE(wire::parse_inventory(body).has_value());
                 break;
+            case Verb::kHoldings:
+                REQUIRE(wire::parse_holdings(body).has_value());
+                break;
             case Verb::kTombstones:
                 REQUIRE(wire::parse_tombstones_request(body).has_value());
                 break;
@@ -297,8 +300,9 @@ class World {
                 case Verb::kReport: {
                     std::vector<wire::SegmentId> unknown;
                     if (number >= 0xF0) unknown.push_back(100);
-                    return wire::encode_report_reply({wire::make_id(1, number), number % 8U, unknown},
-                                                     writer);
+                    const std::uint64_t comparison = number >= 0xA0 ? number : 0;
+                    return wire::encode_report_reply(
+                        {wire::make_id(1, number), number % 8U, comparison, 100 + number % 3U, unknown}, writer);
                 }
                 case Verb::kTombstones: {
                     wire::Tombstones kept;

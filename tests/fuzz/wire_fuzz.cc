@@ -197,8 +197,8 @@ std::optional<Buffer> report_again(Bytes body) {
     const auto message = parse_report(body);
     if (!message || message->request.avoid.count() > 0) return std::nullopt;
     return packed([&](Writer& writer) {
-        encode_report(message->request.prefix, message->last_command_id, message->segments, message->freed,
-                      writer);
+        encode_report(message->request.prefix, message->last_command_id, message->settled_id,
+                      message->segments, message->freed, writer);
     });
 }
 
@@ -206,6 +206,15 @@ std::optional<Buffer> report_reply_again(Bytes body) {
     const auto message = parse_report_reply(body);
     if (!message) return std::nullopt;
     return packed([&](Writer& writer) { encode_report_reply(*message, writer); });
+}
+
+std::optional<Buffer> holdings_again(Bytes body) {
+    const auto message = parse_holdings(body);
+    if (!message || message->request.avoid.count() > 0) return std::nullopt;
+    return packed([&](Writer& writer) {
+        encode_holdings(message->request.prefix, message->comparison, message->flags, message->replicas,
+                        writer);
+    });
 }
 
 std::optional<Buffer> tombstones_again(Bytes body) {
@@ -321,6 +330,7 @@ constexpr std::array kCodecs = {
     Codec{"value_header", again<parse_value_header>, true},
     Codec{"checksum", checksum_again, true},
     Codec{"tombstones", tombstones_again, true},
+    Codec{"holdings", holdings_again, true},
 };
 
 std::vector<std::pair<std::string, Buffer>> messages() {
@@ -406,9 +416,9 @@ std::vector<std::pair<std::string, Buffer>> messages() {
          })},
         {"copy_reply", packed([&](Writer& w) { encode(CopyReply{9, Status::kGone}, w); })},
         {"drain_reply", packed([&](Writer& w) { encode(DrainReply{3, 4}, w); })},
-        {"report", packed([&](Writer& w) { encode_report(prefix, 1, reports, ids, w); })},
+        {"report", packed([&](Writer& w) { encode_report(prefix, 1, 7, reports, ids, w); })},
         {"report_reply",
-         packed([&](Writer& w) { encode_report_reply({1, 2, {ids.begin(), ids.end()}}, w); })},
+         packed([&](Writer& w) { encode_report_reply({1, 2, 3, 4, {ids.begin(), ids.end()}}, w); })},
         {"inventory", packed([&](Writer& w) {
              const std::array<InventoryItem, 1> items{InventoryItem{5, 11, header_bytes, 0}};
              encode_inventory(prefix, kInventoryFirst | kInventoryLast, {1, mix64(5)}, items, header, w);
@@ -422,6 +432,7 @@ std::vector<std::pair<std::string, Buffer>> messages() {
         {"checksum", Buffer(300, 0x5A)},
         {"tombstones",
          packed([&](Writer& w) { encode(Tombstones{2, 1, {Uuid{1}}, {{Uuid{2}, 3}}, {4}, {{5, 6}}}, w); })},
+        {"holdings", packed([&](Writer& w) { encode_holdings(prefix, 5, kHoldingsLast, ids, w); })},
     };
 }
 

@@ -98,7 +98,7 @@ def test_an_evicted_value_does_not_come_back_after_another_one_or_a_remove(
     assert pool.stat("evicted_keys_total") == 1
     [(replica, _)] = old.places
     if confirmed:  # a reader keeps the range meanwhile
-        pool.machine.retire_confirmed([replica])
+        pool.machine.retire_confirmed(node, 1, [replica])
     pool.mount(node, "b", 1 << 20)
     if by == "a remove":
         assert pool.remove(node, b"k") == [NOT_FOUND]

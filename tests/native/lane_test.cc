@@ -139,7 +139,7 @@ void run_node(std::uint16_t port, int number, std::atomic<int>& ready, const std
         connection->serve_commands(5);
         const Status status =
             connection->ask(Verb::kReport, packed([&](auto& writer) {
-                                wire::encode_report({connection->session, 0, 0, 0}, 0, {}, {}, writer);
+                                wire::encode_report({connection->session, 0, 0, 0}, 0, 0, {}, {}, writer);
                             }));
         CHECK(status == Status::kOk);
         if (turn % 50 == 0) {

@@ -73,8 +73,8 @@ TEST(unconfirmed_retires_are_repeated_on_a_new_connection) {
     const auto again = queues.next_command(1, 0);
     CHECK(again && again->id > first->id);
     CHECK_EQUAL(again->replicas.size(), 2u);
-    CHECK(queues.confirmed(1, first->id).empty());  // a late answer to the lost one
-    CHECK_EQUAL(queues.confirmed(1, again->id).size(), 2u);
+    CHECK(!queues.confirmed(1, first->id));  // a late answer to the lost one
+    CHECK_EQUAL(queues.confirmed(1, again->id)->size(), 2u);
     CHECK_EQUAL(queues.length(), 0u);
 }
 

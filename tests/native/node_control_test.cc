@@ -28,6 +28,45 @@ TEST(a_node_mounts_and_reports_what_it_holds_at_or_below_the_settled_id) {
     CHECK(!node.holdings->is_fenced());
 }
 
+TEST(a_report_names_the_settled_id_and_the_last_retire_that_its_counts_are_of) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    node.write(replica_id(5));
+    master.retire(7, {replica_id(3)});
+    master.journal.wait("retire answered");
+    master.change([&] { master.settled_id = replica_id(6); });
+    wait_until("the report is of that moment", [&] {
+        bool seen = false;
+        master.change([&] { seen = master.last_report == std::pair(std::uint64_t{7}, replica_id(6)); });
+        return seen;
+    });
+}
+
+TEST(a_master_that_counts_otherwise_is_told_what_is_settled_and_served) {
+    ScriptedMaster master;
+    ControlledNode node(master.port());
+    node.mounted();
+    for (std::uint64_t id = 1; id <= 5; ++id) node.write(replica_id(id));
+    master.retire(1, {replica_id(2)});
+    master.journal.wait("retire answered");
+    master.change([&] {
+        master.settled_id = replica_id(4);
+        master.comparison = 77;
+        master.compared = node.control->status().segments.front();
+    });
+    wait_until("the list is told", [&] { return node.control->status().comparisons_total == 1; });
+    master.change([&] {
+        std::set<wire::ReplicaId> named;
+        for (const auto& chunk : master.listed) {
+            CHECK_EQUAL(chunk.comparison, 77u);
+            named.insert(chunk.replicas.begin(), chunk.replicas.end());
+        }
+        CHECK((named == std::set<wire::ReplicaId>{replica_id(1), replica_id(3), replica_id(4)}));
+    });
+    CHECK_EQUAL(node.control->status().reports_total > 0, true);
+}
+
 TEST(a_retire_frees_at_once_what_nobody_reads_and_reports_the_rest_later) {
     ScriptedMaster master;
     ControlledNode node(master.port());

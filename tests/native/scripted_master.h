@@ -77,6 +77,10 @@ class ScriptedMaster {
     Status inventory_status;
     std::uint64_t epoch_after_mount = 0;  // 0: as before
     wire::ReplicaId settled_id = 0;
+    std::uint64_t comparison = 0;  // asked for in every report's answer
+    wire::SegmentId compared = 0;
+    std::pair<std::uint64_t, wire::ReplicaId> last_report;  // its last_command_id and settled_id
+    std::vector<wire::SettledHoldings> listed;              // chunks, in order
     std::uint64_t tombstones_generation = 0;
     wire::Tombstones tombstones;             // what nodes are to keep
     std::optional<wire::Tombstones> handed;  // by the node, as another master's
@@ -161,6 +165,10 @@ class ScriptedMaster {
                 journal.note(asked.kept ? "tombstones handed over" : "tombstones asked for");
                 break;
             }
+            case Verb::kHoldings:
+                listed.push_back(*wire::parse_holdings(body));
+                if ((listed.back().flags & wire::kHoldingsLast) != 0) comparison = 0;
+                break;
             case Verb::kInventory:
                 on_inventory(*wire::parse_inventory(body));
                 if (!wire::ok(inventory_status)) return refuse(connection, header, inventory_status);
@@ -223,7 +231,8 @@ class ScriptedMaster {
             sessions_.clear();
         }
         unknown.reset();
-        wire::encode_report_reply({settled_id, tombstones_generation, gone}, writer);
+        last_report = {report.last_command_id, report.settled_id};
+        wire::encode_report_reply({settled_id, tombstones_generation, comparison, compared, gone}, writer);
     }
     void on_reply(const wire::FrameHeader& header, wire::Bytes body) {
         if (header.verb == Verb::kCopy) {

@@ -156,7 +156,7 @@ Losses Audit::losses() {
     losses.takeovers = cluster_.takeovers();
     losses.fences = fences_;
     losses.give_ups = give_ups_;
-    losses.crashes = cluster_.node_crashes();
+    losses.crashes = cluster_.node_crashes() + cluster_.lost_records();
     if (cluster_.has_master()) add_counts(losses);
     return losses;
 }

@@ -227,6 +227,49 @@ void Cluster::crash_node(std::size_t index, bool is_told, Ms down_ms) {
     });
 }
 
+bool Cluster::lose_record(std::size_t index) {
+    Random& random = world_.random();
+    return nodes_[index].node->holdings()->with_directory([&](mooncake::node::Directory& directory) {
+        const auto segment = directory.segment_id(
+            static_cast<mooncake::node::SegmentIndex>(random.below(directory.segment_count())));
+        std::vector<mooncake::wire::ReplicaId> held;
+        for (std::size_t part = 0; part < mooncake::node::Directory::kInventoryParts; ++part) {
+            const auto more = directory.settled(segment, ~mooncake::wire::ReplicaId{0}, part);
+            held.insert(held.end(), more.begin(), more.end());
+        }
+        if (segment == 0 || held.empty()) return false;
+        std::sort(held.begin(), held.end());
+        std::vector<mooncake::wire::ReplicaId> freed;
+        const auto lost = random.pick(held);
+        directory.retire({&lost, 1}, freed);
+        ++lost_records_;
+        return true;
+    });
+}
+
+bool Cluster::add_stray_record(std::size_t index) {
+    NodeProcess& process = nodes_[index];
+    const bool is_added =
+        process.node->holdings()->with_directory([&](mooncake::node::Directory& directory) {
+            // The segment's own id: no replica's.
+            const auto id = directory.segment_id(0);
+            mooncake::wire::ValueHeader header;
+            header.put_id = id;
+            header.key = "stray";
+            header.tenant = "nobody";
+            mooncake::wire::Buffer encoded;
+            mooncake::wire::Writer writer(encoded);
+            mooncake::wire::encode(header, writer);
+            if (id == 0) return false;
+            const auto granted =
+                directory.begin_write({id, id, 0, static_cast<std::uint32_t>(encoded.size()), 0}, encoded,
+                                      directory.epoch());
+            return mooncake::wire::ok(granted.status) && mooncake::wire::ok(directory.seal(id));
+        });
+    process.has_leftovers = process.has_leftovers || is_added;  // nobody charges it
+    return is_added;
+}
+
 void Cluster::start_client(std::size_t index) {
     ClientProcess& process = clients_[index];
     world_.spawn(*process.host, "start", [this, index, &process] {

@@ -86,6 +86,11 @@ class Cluster {
     std::uint64_t reigns() const { return reigns_; }
     std::uint64_t takeovers() const { return takeovers_; }
     std::uint64_t node_crashes() const { return node_crashes_; }
+    // A running node drops one of its values, or holds one that nobody granted. False: there is none to drop,
+    // or no room.
+    bool lose_record(std::size_t node);
+    bool add_stray_record(std::size_t node);
+    std::uint64_t lost_records() const { return lost_records_; }
     std::vector<NodeProcess>& nodes() { return nodes_; }
     std::vector<ClientProcess>& clients() { return clients_; }
     // Called with a master that ends, while it can tell what it has counted.
@@ -113,6 +118,7 @@ class Cluster {
     std::vector<NodeProcess> nodes_;
     std::vector<ClientProcess> clients_;
     std::uint64_t node_crashes_ = 0;
+    std::uint64_t lost_records_ = 0;
     std::uint64_t reigns_ = 0;
     std::uint64_t takeovers_ = 0;
     std::uint64_t noted_epoch_ = 0;           // as the state file, or an election, keeps it

@@ -31,7 +31,7 @@ struct Losses {
     std::uint64_t expelled = 0;   // segments
     std::uint64_t refused = 0;    // replicas that a node reported and a new master had no place for
     std::uint64_t fences = 0;     // steps while a node did not serve because it heard no master
-    std::uint64_t crashes = 0;    // of nodes, which the master may not have noticed yet
+    std::uint64_t crashes = 0;    // of nodes, which the master may not have noticed yet, or of a record
     std::uint64_t give_ups = 0;   // of nodes that began anew, without what they had held
     std::uint64_t takeovers = 0;  // times there were two masters
     std::uint64_t reigns = 0;     // of masters

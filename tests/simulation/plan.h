@@ -62,6 +62,7 @@ struct Plan {
     std::uint64_t master_pauses = 0;
     std::uint64_t partitions = 0;
     std::uint64_t takeovers = 0;
+    std::uint64_t wrong_records = 0;  // of nodes: what reconcile is for
 
     // What a delay or a rest should end on, or beside.
     std::vector<Ms> deadlines() const;

@@ -47,7 +47,10 @@ class Run {
           ghost_(world_.add_host("ghost")) {
         audit_ = std::make_unique<Audit>(cluster_);
         cluster_.master_ends = [this](mooncake::master::Master& master) {
-            for (const auto& [name, value] : master.stats()) totals_.master[name] += value;
+            for (const auto& [name, value] : master.stats()) {
+                totals_.master[name] += value;
+                if (name == "reconcile_mismatches_total") mismatches_ += value;
+            }
         };
         cluster_.reign_ends = [this] { audit_->reign_ends(); };
         cluster_.client_started = [this](std::size_t client) { workload_.start_callers(client); };
@@ -96,6 +99,7 @@ class Run {
     Workload workload_;
     Host& ghost_;
     std::unique_ptr<Audit> audit_;
+    std::uint64_t mismatches_ = 0;  // between nodes and masters
 };
 
 Run* g_run = nullptr;
@@ -169,6 +173,10 @@ std::uint64_t Run::go() {
     audit_->check_no_unfinished_put();
     run_until([&] { return audit_->master_count("copy_count") == 0; }, "the copies to end", kSettleMs);
     audit_->check_charges_at_rest();
+    mismatches_ += audit_->master_count("reconcile_mismatches_total");
+    if (mismatches_ > 0 && plan_.wrong_records == 0) {
+        violated("a node and its master are said to differ, but no node has a wrong record");
+    }
     for (std::size_t i = 0; i < cluster_.clients().size(); ++i) {
         on_fiber(
             *cluster_.clients()[i].host, [this, i] { workload_.check_pool(i); }, "the pool to work",
@@ -279,6 +287,13 @@ void Run::misfortune_of_node(std::size_t index) {
     NodeProcess& node = cluster_.nodes()[index];
     Host& host = *node.host;
     if (!node.is_running) return;
+    if (plan_.wrong_records > 0 && random.chance(plan_.wrong_records)) {
+        if (random.chance(6'000) ? cluster_.lose_record(index) : false) {
+            strike(Fault::kLostRecord, host.name + " drops a value");
+        } else if (cluster_.add_stray_record(index)) {
+            strike(Fault::kStrayRecord, host.name + " holds what nobody granted");
+        }
+    }
     if (random.chance(plan_.node_crashes)) {
         strike(Fault::kNodeCrash, host.name + " crashes");
         cluster_.crash_node(index, random.chance(5'000), a_while());

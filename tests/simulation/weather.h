@@ -33,12 +33,15 @@ enum class Fault : std::uint8_t {
     kPartition,        // two hosts hear each other only later
     kOneWayPartition,  // one of them hears the other only later
     kRefused,          // a connection could not be made
+    kLostRecord,       // a node drops a value that nobody ended, and says nothing
+    kStrayRecord,      // a node holds something that nobody granted
     kCount
 };
 inline constexpr std::array<const char*, static_cast<std::size_t>(Fault::kCount)> kFaultNames{
     "resets",         "delays",        "repeats",    "reorders",           "client_crashes", "node_crashes",
     "master_crashes", "node_silences", "slow_nodes", "client_pauses",      "node_pauses",    "master_pauses",
-    "master_moves",   "takeovers",     "partitions", "one_way_partitions", "refused"};
+    "master_moves",   "takeovers",     "partitions", "one_way_partitions", "refused",
+    "lost_records",   "stray_records"};
 
 struct FaultCounts {
     std::array<std::uint64_t, static_cast<std::size_t>(Fault::kCount)> of{};

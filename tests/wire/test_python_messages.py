@@ -130,8 +130,15 @@ ROUND_TRIPS: list[tuple[str, dict[str, Any], Any]] = [
     ("retire_reply", {"command_id": 1, "freed": []}, (1, [])),
     (
         "report",
-        {"session": 5, "last_command_id": 4, "segments": [REPORTED], "freed": [21]},
-        {**REQUEST, "sequence": 0, "last_command_id": 4, "segments": [REPORTED], "freed": [21]},
+        {"session": 5, "last_command_id": 4, "settled_id": 9, "segments": [REPORTED], "freed": [21]},
+        {
+            **REQUEST,
+            "sequence": 0,
+            "last_command_id": 4,
+            "settled_id": 9,
+            "segments": [REPORTED],
+            "freed": [21],
+        },
     ),
     (
         "inventory",
@@ -157,7 +164,22 @@ ROUND_TRIPS: list[tuple[str, dict[str, Any], Any]] = [
         },
         None,
     ),
-    ("report_reply", {"settled_id": 10, "unknown_segments": [7], "tombstones_generation": 3}, (10, [7], 3)),
+    (
+        "report_reply",
+        {
+            "settled_id": 10,
+            "unknown_segments": [7],
+            "tombstones_generation": 3,
+            "comparison": 5,
+            "compared_segment": 11,
+        },
+        None,
+    ),
+    (
+        "holdings",
+        {"session": 5, "comparison": 5, "replicas": [21, 22], "flags": 1},
+        {**REQUEST, "sequence": 0, "comparison": 5, "replicas": [21, 22], "holdings_flags": 1},
+    ),
     ("welcome", {"version": 1, "process": UUID, "software": "s"}, None),
     (
         "hello",

@@ -247,6 +247,18 @@ bool Directory::describe(wire::ReplicaId replica, std::vector<wire::InventoryIte
     return true;
 }
 
+std::vector<wire::ReplicaId> Directory::settled(wire::SegmentId segment, wire::ReplicaId settled_id,
+                                                std::size_t part) const {
+    std::vector<wire::ReplicaId> settled;
+    for (const auto& [replica, entry] : shards_.at(part)) {
+        if (entry.state == State::kSealed && is_current(entry) && replica <= settled_id &&
+            segments_[entry.segment].id == segment) {
+            settled.push_back(replica);
+        }
+    }
+    return settled;
+}
+
 Directory::Counts Directory::counts() const { return counts_; }
 
 // ---- within

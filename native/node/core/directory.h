@@ -119,6 +119,11 @@ class Directory {
     // Appends a sealed replica's line and its header, with what remains of its times. False: it ended since.
     bool describe(wire::ReplicaId replica, std::vector<wire::InventoryItem>& items, wire::Writer& headers);
 
+    // For a master that counts otherwise: the sealed replicas of a segment at or below settled_id, one of
+    // kInventoryParts parts a call.
+    std::vector<wire::ReplicaId> settled(wire::SegmentId segment, wire::ReplicaId settled_id,
+                                         std::size_t part) const;
+
     struct Counts {
         std::uint64_t replicas = 0;  // in any state
         std::uint64_t sealed = 0;

@@ -1,6 +1,17 @@
 """All planted bugs, one file a part of the store."""
 
-from mutants.catalogue import client, copies, dropin, master, metadata, node, python, tombstones, wire
+from mutants.catalogue import (
+    client,
+    copies,
+    dropin,
+    master,
+    metadata,
+    node,
+    python,
+    reconcile,
+    tombstones,
+    wire,
+)
 from mutants.planted import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -8,6 +19,7 @@ MUTANTS: list[Mutant] = [
     *node.MUTANTS,
     *copies.MUTANTS,
     *tombstones.MUTANTS,
+    *reconcile.MUTANTS,
     *wire.MUTANTS,
     *client.MUTANTS,
     *master.MUTANTS,
