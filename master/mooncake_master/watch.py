@@ -24,6 +24,7 @@ TROUBLE: Final = {
     "lane_role_refusals_total": "%(count)d connections or requests on the lane were refused for their role",
     "lane_version_refusals_total": "%(count)d connections on the lane were refused for their version",
     "lost_keys_total": "%(count)d values went with the segment of their last copy",
+    "reconcile_mismatches_total": "%(count)d segments held other replicas than the index says: put right",
     "retire_refusals_total": "%(count)d commands to end replicas were refused by a node",
     "sessions_expired_total": "%(count)d clients or nodes were not heard for client_ttl and were expelled",
     "stalled_nodes_total": "%(count)d nodes left a command unanswered and were disconnected",

@@ -242,6 +242,8 @@ bool Cluster::lose_record(std::size_t index) {
         std::vector<mooncake::wire::ReplicaId> freed;
         const auto lost = random.pick(held);
         directory.retire({&lost, 1}, freed);
+        // While somebody reads it nobody charges its range.
+        nodes_[index].has_leftovers = nodes_[index].has_leftovers || freed.empty();
         ++lost_records_;
         return true;
     });

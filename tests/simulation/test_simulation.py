@@ -49,7 +49,7 @@ def standard(native_tests: Path) -> Counts:
             "faults",
             "resets delays repeats reorders client_crashes node_crashes master_crashes node_silences "
             "slow_nodes client_pauses node_pauses master_pauses master_moves takeovers partitions "
-            "one_way_partitions refused",
+            "one_way_partitions refused lost_records stray_records",
         ),
         ("seeds", "calm network crashes masters pauses cuts storm"),
         (
