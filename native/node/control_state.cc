@@ -19,8 +19,6 @@ using wire::Verb;
 constexpr std::size_t kIdsALock = 1'000;
 // Whatever a command says, a copy's thread is free again after this long.
 constexpr std::uint64_t kCopyTimeoutMaxMs = 600'000;
-// A chunk of an inventory: big enough to be few, small enough that retires and reports get in between.
-constexpr std::size_t kInventoryChunkBytes = 1u << 20;
 // A node whose last answer was older than a heartbeat and this much when it lost its master may have missed
 // what ended meanwhile. It keeps back from a new master for hold_back_ms: nodes that heard it tell that
 // first.
@@ -246,55 +244,6 @@ void Control::State::mount() {
         [&](wire::Writer& writer) { wire::encode_mount(prefix(true), origin, segments, writer); });
 }
 
-void Control::State::report() {
-    if (pending_.request_id != 0) {
-        report_due_ = true;
-        return;
-    }
-    report_due_ = false;
-    std::vector<wire::SegmentReport> segments;
-    std::vector<wire::ReplicaId> freed;
-    holdings_->with_directory([&](Directory& directory) {
-        for (std::size_t i = 0; i < holdings_->segment_count(); ++i) {
-            segments.push_back(directory.report(static_cast<SegmentIndex>(i), settled_id_));
-        }
-        freed = directory.pending_freed();
-    });
-    ask(Verb::kReport, [&](wire::Writer& writer) {
-        wire::encode_report(prefix(false), last_command_id_, settled_id_, segments, freed, writer);
-    });
-    pending_.freed_count = freed.size();
-}
-
-void Control::State::next_inventory_chunk() {
-    std::vector<wire::InventoryItem> items;
-    wire::Buffer headers;
-    wire::Writer header_writer(headers);
-    InventoryProgress& at = inventory_;
-    const auto is_listed = [&] { return at.described_count == at.listed.size(); };
-    const bool is_first = at.part == 0;
-    while (headers.size() < kInventoryChunkBytes && items.size() + kIdsALock <= wire::kReplicaIdsMax &&
-           !(is_listed() && at.part == Directory::kInventoryParts)) {
-        holdings_->with_directory([&](Directory& directory) {
-            if (is_listed()) {
-                at.listed = directory.take_inventory(at.part++);
-                at.described_count = 0;
-            }
-            const std::size_t end = std::min(at.listed.size(), at.described_count + kIdsALock);
-            for (; at.described_count < end && headers.size() < kInventoryChunkBytes; ++at.described_count) {
-                directory.describe(at.listed[at.described_count], items, header_writer);
-            }
-        });
-    }
-    for (const auto& item : items) at.totals.add(item.replica);
-    at.is_last_sent = is_listed() && at.part == Directory::kInventoryParts;
-    const std::uint32_t flags = (is_first ? std::uint32_t{wire::kInventoryFirst} : 0) |
-                                (at.is_last_sent ? std::uint32_t{wire::kInventoryLast} : 0);
-    ask(Verb::kInventory, [&](wire::Writer& writer) {
-        wire::encode_inventory(prefix(false), flags, at.totals, items, headers, writer);
-    });
-}
-
 void Control::State::heartbeat() {
     heartbeat_timer_ = loop_.call_after(std::max<std::uint64_t>(session_.heartbeat_interval_ms, 10),
                                         [self = shared_from_this(), attempt = attempt_] {
@@ -486,58 +435,6 @@ void Control::State::on_mounted(const wire::FrameHeader& header, wire::Bytes bod
     for (const auto& [target, status] : std::exchange(copied_, {})) copied(target, status);
     if (inventory_due_) inventory_ = {};
     report();
-}
-
-void Control::State::on_reported(wire::Bytes body) {
-    const Pending asked = std::exchange(pending_, {});
-    const auto reply = wire::parse_report_reply(body);
-    if (!reply) return fail("the answer to a report does not parse");
-    holdings_->heard_master(asked.asked_ms, session_.client_ttl_ms);
-    settled_id_ = std::max(settled_id_, reply->settled_id);
-    if (reply->tombstones_generation != tombstones_generation_) tombstones_due_ = true;
-    if (reply->comparison != 0 && reply->comparison != listing_.comparison) {
-        listing_ = {reply->comparison, reply->compared_segment, 0, 0, false};
-    }
-    const bool more = holdings_->with_directory([&](Directory& directory) {
-        directory.acknowledge_freed(asked.freed_count);
-        return directory.pending_freed_count() > 0;
-    });
-    change_status([](ControlStatus& status) { ++status.reports_total; });
-    if (!reply->unknown_segments.empty() && phase_ == Phase::kMounted) {
-        return start_over("the master has expelled this node's segments");
-    }
-    if (more) ranges_freed();
-    go_on();
-}
-
-void Control::State::on_inventory_taken() {
-    if (inventory_.is_last_sent) {
-        inventory_due_ = false;
-        change_status([&](ControlStatus& status) {
-            ++status.inventories_total;
-            status.reported_replicas_total += inventory_.totals.count;
-        });
-        inventory_ = {};
-    }
-    go_on();
-}
-
-void Control::State::ask_tombstones() {
-    tombstones_due_ = false;
-    const bool is_news = tombstones_master_ != master_;
-    ask(Verb::kTombstones, [&](wire::Writer& writer) {
-        wire::encode_tombstones_request(prefix(false), is_news ? wire::Bytes(tombstones_) : wire::Bytes(),
-                                        writer);
-    });
-}
-
-void Control::State::on_tombstones(wire::Bytes body) {
-    const auto reply = wire::parse_tombstones_reply(body);
-    if (!reply) return fail("the answer to tombstones does not parse");
-    tombstones_.assign(reply->kept.begin(), reply->kept.end());
-    tombstones_master_ = master_;
-    tombstones_generation_ = reply->generation;
-    go_on();
 }
 
 void Control::State::go_on() {

@@ -164,8 +164,8 @@ class Control::State : public std::enable_shared_from_this<Control::State> {
     struct HoldingsProgress {
         std::uint64_t comparison = 0;  // 0: none is asked for
         wire::SegmentId segment = 0;
-        std::size_t part = 0;         // of the directory's; the next one to list,
-        wire::ReplicaId after = 0;    // beyond this id
+        std::size_t part = 0;       // of the directory's; the next one to list,
+        wire::ReplicaId after = 0;  // beyond this id
         bool is_last_sent = false;
     };
     HoldingsProgress listing_;

@@ -311,7 +311,7 @@ MUTANTS = [
         "An answered report acknowledges what was freed after it was sent.",
         (
             Edit(
-                "native/node/control_state.cc",
+                "native/node/control_told.cc",
                 "        directory.acknowledge_freed(asked.freed_count);",
                 "        directory.acknowledge_freed(directory.pending_freed_count());",
             ),
