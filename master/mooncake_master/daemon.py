@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import socket
+import time
 from typing import Any, Final
 
 import grpc
@@ -161,17 +162,18 @@ class Daemon:
 
     async def _keep_state(self, native: _core.Master, reign: Reign) -> None:
         kept = (native.epoch, 0)
+        retry_at = 0.0
         while True:
             await asyncio.sleep(STATE_LOOK_S)
             now = (native.epoch, native.tombstones_generation)
             if now == kept:
                 continue
-            is_kept = await asyncio.to_thread(reign.note, now[0], native.tombstones)
-            native.tombstones_kept(now[1])  # where it is not, no remove gains by waiting for it
-            if is_kept:
-                kept = now
-            else:
-                await asyncio.sleep(STATE_RETRY_S)
+            if time.monotonic() >= retry_at:
+                if await asyncio.to_thread(reign.note, now[0], native.tombstones):
+                    kept = now
+                else:
+                    retry_at = time.monotonic() + STATE_RETRY_S
+            native.tombstones_kept(now[1])  # where it cannot be kept, no remove gains by waiting for it
 
     async def _log_summaries(self, native: _core.Master) -> None:
         metrics = MetricsPage(native, identity=dict)

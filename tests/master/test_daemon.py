@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -23,6 +24,7 @@ from master.test_both_doors import put
 from mooncake_master.daemon import Daemon
 from mooncake_store._version import __version__
 from mooncake_store.errors import StoreError
+from mooncake_store.status import Status
 from mooncake_store.v1 import master_pb2 as pb
 from mooncake_store.v1 import master_pb2_grpc as pb_grpc
 
@@ -208,6 +210,25 @@ def test_a_flag_that_promises_what_is_not_built_refuses_to_start() -> None:
         message = process.stderr.read()
         assert process.wait(HANG_S) == 2
     assert "enable_ha" in message
+
+
+def test_removes_do_not_wait_for_a_state_file_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of them would, for remove_confirm_timeout: an earlier master ruled, so they are to be kept."""
+    monkeypatch.setattr("mooncake_master.daemon.STATE_RETRY_S", 3_600.0)
+    file = tmp_path / "reign.json"
+    file.write_text('{"epoch": 1}')
+    with RunningMaster(f"--state_file={file}", "--remove_confirm_timeout_ms=600s") as daemon:
+        (tmp_path / "reign.json.new").symlink_to("/dev/full")
+        door = LaneDoor(daemon.lane_port)
+        door.open_session("default")
+        for key in (b"one", b"two", b"three"):
+            assert door.remove([key]) == [Status.OBJECT_NOT_FOUND]
+        door.close()
+    warnings = [record.getMessage() for record in caplog.records if "--state_file" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "No space left" in warnings[0]
 
 
 def test_a_question_of_an_operator_is_not_told_as_a_lost_client() -> None:
