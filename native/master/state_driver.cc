@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <thread>
+
+#include "master/state_driver_parts.h"
 
 namespace mooncake::master {
 
@@ -14,7 +15,6 @@ using wire::Verb;
 
 // Parked calls that one tick gives up: each may be a put_start of a whole batch.
 constexpr std::size_t kExpiredATickMax = 64;
-constexpr std::uint64_t kStallCheckPeriodMs = 1'000;
 // Long enough for a woken thread to reach the lock on another core, short beside a step of 1,000 keys.
 constexpr std::chrono::microseconds kGiveWay{20};
 
@@ -35,47 +35,6 @@ bool promises_no_more_reads(Verb verb) {
 }
 
 }  // namespace
-
-struct StateDriver::Call : std::enable_shared_from_this<StateDriver::Call> {
-    struct Asker {
-        Completion done;
-        std::uint64_t started_us = 0;
-    };
-
-    metadata::Command command;
-    LinkPtr link;
-    std::vector<Asker> askers;
-    std::size_t request_bytes = 0;
-
-    bool is_admitted = false;
-    bool is_in_progress = false;  // in in_progress_
-    bool is_running = true;       // some thread is stepping it; nobody else may
-    std::list<CallPtr>* parked_in = nullptr;
-    std::list<CallPtr>::iterator parked_at;
-    std::uint64_t deadline_ms = 0;
-    std::uint64_t generation = 0;  // space_generation_ when its keys were last looked at
-
-    std::vector<wire::ReplicaId> awaited;  // retired by it; those still unconfirmed are in awaited_
-    std::size_t unconfirmed = 0;
-    std::uint64_t needs_kept = 0;  // tombstones of this generation, before it is answered
-};
-
-struct StateDriver::Answer {
-    Verb verb = Verb::kPing;
-    Status status = Status::kOk;
-    wire::Buffer body;
-    std::vector<Call::Asker> askers;
-};
-
-// What a hold of the lock leaves to be done without it.
-struct StateDriver::Outbox {
-    std::vector<LinkPtr> links;  // have commands to be sent
-    std::vector<std::pair<LinkPtr, wire::Buffer>> copies;
-    std::vector<Answer> answers;
-    std::deque<CallPtr> resumed;
-    std::vector<LinkPtr> stalled;
-    std::vector<std::pair<wire::SessionId, std::string>> probes;
-};
 
 std::size_t StateDriver::RequestIdHash::operator()(const RequestId& id) const {
     return static_cast<std::size_t>((id.session * 0x9E3779B97F4A7C15ULL) ^ id.sequence);
@@ -346,38 +305,6 @@ void StateDriver::carry_out(Outbox& outbox) {
     }
 }
 
-void StateDriver::send_commands(Outbox& outbox) {
-    for (const auto& link : std::exchange(outbox.links, {})) send_commands_to(link);
-    for (auto& [link, frame] : std::exchange(outbox.copies, {})) link->send(std::move(frame));
-}
-
-void StateDriver::send_commands_to(const LinkPtr& link) {
-    const std::lock_guard order(link->sending);
-    for (;;) {
-        std::optional<RetireQueues::Command> command;
-        {
-            const std::lock_guard guard(lock_);
-            for (const auto session : link->sessions) {
-                const LinkPtr* current = node_link(session);
-                if (current == nullptr || *current != link) continue;
-                command = queues_.next_command(session, clock_.now_ms());
-                if (command) break;
-            }
-        }
-        if (!command) return;
-        wire::FrameHeader header;
-        header.verb = Verb::kRetire;
-        header.request_id = command->id;
-        header.epoch = epoch();
-        wire::Buffer frame;
-        const std::size_t start = wire::begin_frame(frame, header);
-        wire::Writer writer(frame);
-        wire::encode_retire(command->id, command->replicas, writer);
-        wire::finish_frame(frame, start);
-        link->send(std::move(frame));
-    }
-}
-
 void StateDriver::give_way() {
     if (lock_.is_wanted()) std::this_thread::sleep_for(kGiveWay);
 }
@@ -546,7 +473,7 @@ void StateDriver::expire_parked(std::uint64_t now_ms, Outbox& outbox) {
     }
 }
 
-// ---- under the lock: effects, sessions and links ----
+// ---- under the lock: effects ----
 
 void StateDriver::absorb(Call* call, Outbox& outbox) {
     epoch_.store(metadata_.epoch(), std::memory_order_release);
@@ -623,100 +550,6 @@ void StateDriver::replica_lost(wire::ReplicaId replica, Outbox& outbox) {
 void StateDriver::finish_if_confirmed(const CallPtr& call, Outbox& outbox) {
     if (call->unconfirmed == 0 && is_kept(*call) && call->parked_in == &confirm_waiters_)
         finish(call, outbox);
-}
-
-// False: this connection carries as many sessions as it may.
-bool StateDriver::attach(const LinkPtr& link, wire::SessionId session, Outbox& outbox) {
-    auto& sessions = link->sessions;
-    if (link->is_closed || std::find(sessions.begin(), sessions.end(), session) != sessions.end())
-        return true;
-    if (sessions.size() >= options_.sessions_a_link_max) return false;
-    sessions.push_back(session);
-    links_of_[session].push_back(link);
-    metadata_.session_attached(session, clock_.now_ms());
-    if (link->role == wire::Role::kNode) {
-        queues_.reconnected(session);
-        want_commands(session, outbox);
-        for (const auto target : metadata_.copies_to(session)) want_copy(target, session, outbox);
-    }
-    return true;
-}
-
-void StateDriver::detach(const LinkPtr& link, wire::SessionId session) {
-    std::erase(link->sessions, session);
-    const auto found = links_of_.find(session);
-    if (found == links_of_.end()) return;
-    std::erase(found->second, link);
-    if (found->second.empty()) links_of_.erase(found);
-}
-
-void StateDriver::session_ended(wire::SessionId session, Outbox& outbox) {
-    for (const auto replica : queues_.session_ended(session)) replica_lost(replica, outbox);
-    const auto found = links_of_.find(session);
-    if (found == links_of_.end()) return;
-    for (const auto& link : found->second) std::erase(link->sessions, session);
-    links_of_.erase(found);
-}
-
-// The connection that carries this node's commands: the newest one on which its session spoke.
-const LinkPtr* StateDriver::node_link(wire::SessionId session) const {
-    const auto found = links_of_.find(session);
-    if (found == links_of_.end()) return nullptr;
-    const auto link = std::find_if(found->second.rbegin(), found->second.rend(),
-                                   [](const LinkPtr& each) { return each->role == wire::Role::kNode; });
-    return link == found->second.rend() ? nullptr : &*link;
-}
-
-void StateDriver::want_commands(wire::SessionId session, Outbox& outbox) {
-    const LinkPtr* link = node_link(session);
-    if (link == nullptr) return;
-    if (std::find(outbox.links.begin(), outbox.links.end(), *link) == outbox.links.end()) {
-        outbox.links.push_back(*link);
-    }
-}
-
-// Not queued: few are under way at once, one that is lost with its connection is told again on the next, and
-// one that nobody carries out ends by its deadline.
-void StateDriver::want_copy(wire::ReplicaId target, wire::SessionId session, Outbox& outbox) {
-    const LinkPtr* link = node_link(session);
-    const auto order = metadata_.copy_order(target);
-    if (link == nullptr || !order) return;
-    wire::Copy copy;
-    copy.target = order->target;
-    copy.segment = order->segment;
-    copy.source = order->source;
-    copy.digest = order->digest;
-    copy.put_id = order->put_id;
-    copy.size = order->size;
-    copy.timeout_ms = order->timeout_ms;
-    copy.endpoints.assign(order->endpoints.begin(), order->endpoints.end());
-    wire::FrameHeader header;
-    header.verb = Verb::kCopy;
-    header.request_id = target;
-    header.epoch = metadata_.epoch();
-    wire::Buffer frame;
-    const std::size_t start = wire::begin_frame(frame, header);
-    wire::Writer writer(frame);
-    wire::encode(copy, writer);
-    wire::finish_frame(frame, start);
-    outbox.copies.emplace_back(*link, std::move(frame));
-}
-
-// A node that reports and leaves a retire unanswered: what it was told to end must not be readable for longer
-// than from one that nobody reaches.
-void StateDriver::expel_stalled_nodes(std::uint64_t now_ms, Outbox& outbox) {
-    if (now_ms < next_stall_check_ms_) return;
-    next_stall_check_ms_ = now_ms + kStallCheckPeriodMs;
-    for (const auto owner : queues_.owners()) {
-        const auto sent_ms = queues_.oldest_sent_ms(owner);
-        if (!sent_ms || now_ms - *sent_ms < command_timeout_ms_) continue;
-        const LinkPtr* link = node_link(owner);
-        if (link == nullptr) continue;
-        ++stalled_links_total_;
-        outbox.stalled.push_back(*link);
-        metadata_.expel(owner, wire::EventReason::kStalled, now_ms, effects_);
-    }
-    absorb(nullptr, outbox);
 }
 
 }  // namespace mooncake::master

@@ -179,7 +179,7 @@ MUTANTS = [
         "A node that leaves a retire command unanswered loses its connection and comes back as before.",
         (
             Edit(
-                "native/master/state_driver.cc",
+                "native/master/state_driver_links.cc",
                 "        metadata_.expel(owner, wire::EventReason::kStalled, now_ms, effects_);\n",
                 "",
             ),

@@ -426,7 +426,7 @@ TEST(a_stopped_node_costs_one_call_two_seconds_and_later_ones_nothing) {
     }
 }
 
-// Found by this test: each was dialled after the other, a second each.
+// They were dialled one after the other, a second each.
 TEST(many_stopped_nodes_without_a_connection_cost_no_more_than_one) {
     constexpr std::size_t kNodes = 8;
     Stage stage(kNodes);
