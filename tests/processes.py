@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -65,11 +66,7 @@ class Process:
         self._process.send_signal(number)
 
     def stop(self) -> None:
-        """SIGSTOP, and wait until every thread has stopped: until then one may still answer."""
-        self.send(signal.SIGSTOP)
-        deadline = time.monotonic() + HANG_S
-        while any(state(task) != "T" for task in Path(f"/proc/{self.pid}/task").iterdir()):
-            assert time.monotonic() < deadline, f"process {self.pid} does not stop"
+        stop(self.pid)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait. The exit status."""
@@ -144,6 +141,14 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 def state(task: Path) -> str:
     """What a thread does, as the kernel says: R runs, S waits, T is stopped. task: its folder in /proc."""
     return (task / "stat").read_text(encoding="ascii", errors="replace").rsplit(")", 1)[1].split()[0]
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP, and wait until every thread has stopped: until then one may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + HANG_S
+    while any(state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
 
 
 def free_port() -> int:

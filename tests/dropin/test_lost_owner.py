@@ -13,6 +13,7 @@ import threading
 from dropin.conftest import MIB
 from dropin.memory import Memory, pattern
 from master.running import RunningMaster
+from processes import stop
 
 from mooncake_client.dropin import MooncakeDistributedStore, ReplicateConfig
 
@@ -91,7 +92,7 @@ def test_calls_of_other_threads_go_on_while_one_waits_for_a_stopped_owner() -> N
         store = MooncakeDistributedStore()
         assert store.setup("127.0.0.1", "x", 0, 16 * MIB, "tcp", "", master) == 0
         slow, fast = put(store, "slow", 1, stopped_name), put(store, "fast", 1, running_name)
-        os.kill(stopped.pid, signal.SIGSTOP)
+        stop(stopped.pid)
         try:
             waited: list[bytes] = []
             loader = threading.Thread(target=lambda: waited.append(store.get(slow[0])))
