@@ -636,6 +636,7 @@ class Metadata:
     def tick(self, now_ms: int) -> tuple[bool, list[tuple[str, int, int, int]]]:
         """(nothing is left to do now, effects)."""
 
+    def hear_of_reign(self, epoch: int, master: bytes, now_ms: int) -> int: ...
     @property
     def epoch(self) -> int: ...
     @property
@@ -964,6 +965,12 @@ class Master:
 
     def request_histograms(self) -> dict[str, tuple[int, int, int, tuple[int, ...]]]:
         """By verb: requests answered, those refused whole, sum of µs, requests a bucket (not cumulative)."""
+
+    def hear_of_reign(self, epoch: int, master: bytes) -> int:
+        """Somebody follows this master, of 16 bytes, now. Steps down for client_ttl if its reign is later.
+
+        Returns the epoch of the master that reigns instead of this one, or 0. ValueError: no epoch, no uuid.
+        """
 
     def restore_tombstones(self, kept: bytes) -> None:
         """What the last master here left, before start(). Raises ValueError when it does not parse."""

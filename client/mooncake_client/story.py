@@ -55,6 +55,7 @@ class EventKind(str, Enum):
     SEGMENT_DRAINING = "segment draining"
     SEGMENT_DIFFERS = "segment differs"
     SEGMENT_RECONCILED = "segment reconciled"
+    DEPOSED = "deposed"
 
     def __str__(self) -> str:
         return self.value
@@ -75,7 +76,7 @@ class EventReason(str, Enum):
         return self.value
 
 
-_KINDS: Final = dict(zip((*range(1, 18), *range(20, 34)), EventKind, strict=True))
+_KINDS: Final = dict(zip((*range(1, 18), *range(20, 35)), EventKind, strict=True))
 _REASONS: Final = tuple(EventReason)
 
 

@@ -41,6 +41,7 @@ _WORDS: Final = {
     EventKind.PROBE_FAILED: "the master cannot reach {name} either",
     EventKind.SEGMENT_DRAINING: "segment {name} is about to leave: what is hot moves elsewhere",
     EventKind.SEGMENT_DIFFERS: "segment {name} holds other copies than the master believes: they compare",
+    EventKind.DEPOSED: "nodes follow a master of epoch {number}: this one stepped down",
     EventKind.SEGMENT_RECONCILED: "segment {name} and the master agree again, {number} copies were put right",
 }
 

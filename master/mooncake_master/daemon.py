@@ -114,6 +114,7 @@ class Daemon:
         servicer = MasterServicer(
             door,
             epoch=lambda: native.epoch,
+            hear_of_reign=native.hear_of_reign,
             master_uuid=native.uuid,
             lane_endpoint=str(Endpoint(self.config.advertise_host, self.lane_port)),
         )
@@ -150,10 +151,11 @@ class Daemon:
 
     def _description(self, native: _core.Master) -> dict[str, Any]:
         host = self.config.advertise_host or socket.gethostname()
+        deposed_by = native.stats()["deposed_by_epoch"]
         return {
-            "role": "leader",
-            "ha_state": "serving",
-            "service_ready": True,
+            "role": "standby" if deposed_by else "leader",
+            "ha_state": "deposed" if deposed_by else "serving",
+            "service_ready": not deposed_by,
             "leader_address": str(Endpoint(host, self.grpc_port)),
             "view_version": native.epoch,
             "version": __version__,
@@ -189,6 +191,8 @@ class Daemon:
         while True:
             await asyncio.sleep(interval_s)
             stats = native.stats()
+            for notice in watch.look_at_reign(stats):
+                log.log(notice.level, notice.text, notice.fields, extra=fields(**notice.fields))
             try:
                 await admin.keep_session()
                 segments = await admin.segments() if watch.moved(stats) else None

@@ -73,10 +73,14 @@ class AdminHttp:
         return web.Response(text=self._metrics.summary() + "\n")
 
     async def health(self, request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok", **self._describe()})
+        described = self._describe()
+        is_ready = described["service_ready"]
+        return web.json_response(
+            {"status": "ok" if is_ready else "deposed", **described}, status=200 if is_ready else 503
+        )
 
     async def role(self, request: web.Request) -> web.Response:
-        return web.Response(text="leader")
+        return web.Response(text=self._describe()["role"])
 
     async def query_key(self, request: web.Request) -> web.Response:
         """Where one key's value is; grants a lease, as any lookup does."""

@@ -91,6 +91,7 @@ HELP: Final = {
     "dead_key_count": "Keys that ended while nodes may still come with older values of them",
     "dead_keys_total": "Keys taken in during a rebuild that a node told later are dead",
     "discarded_puts_total": "Unfinished puts that another put replaced after put_start_discard_timeout",
+    "deposed_by_epoch": "Epoch of a later master that nodes follow: this one stepped down; 0: none",
     "drained_segments_total": "Segments whose node said that it would leave",
     "draining_segment_count": "Segments whose node is about to leave: nothing is placed there",
     "dram_capacity_bytes": "Capacity of all mounted segments of memory",

@@ -86,21 +86,32 @@ class MasterServicer(pb_grpc.MasterServiceServicer):
     """One method a verb; each asks the state machine once."""
 
     def __init__(
-        self, door: Door, *, epoch: Callable[[], int], master_uuid: bytes, lane_endpoint: str
+        self,
+        door: Door,
+        *,
+        epoch: Callable[[], int],
+        hear_of_reign: Callable[[int, bytes], int],
+        master_uuid: bytes,
+        lane_endpoint: str,
     ) -> None:
         """lane_endpoint: "host:port" as told to clients; a wildcard host means the one that they dialled."""
         self._door = door
         self._epoch = epoch
+        self._hear_of_reign = hear_of_reign
         self._master_uuid = master_uuid
         self._lane_endpoint = lane_endpoint
 
     @refusing
     async def Discover(self, request: pb.DiscoverRequest, context: Context) -> pb.DiscoverReply:
+        deposed_by = self._hear_of_reign(
+            request.followed_epoch, _uuid("followed_master", request.followed_master or bytes(16))
+        )
         return pb.DiscoverReply(
             lane_endpoint=self._lane_endpoint,
             epoch=self._epoch(),
             master_uuid=self._master_uuid,
             software=__version__,
+            deposed_by_epoch=deposed_by,
         )
 
     @refusing

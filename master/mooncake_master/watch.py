@@ -47,6 +47,26 @@ class PoolWatch:
 
     _numbers: Mapping[str, int] = field(default_factory=dict)
     _segments: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _deposed_by: int = 0
+
+    def look_at_reign(self, stats: Mapping[str, int]) -> Iterator[Notice]:
+        """Whether this master stepped down, or serves again; both once."""
+        now, before = stats.get("deposed_by_epoch", 0), self._deposed_by
+        self._deposed_by = now
+        if now and not before:
+            yield Notice(
+                logging.ERROR,
+                "this master, of epoch %(epoch)d, stepped down: nodes follow one of epoch %(later)d. Two "
+                "masters run by mistake; stop one. Requests are answered STALE_EPOCH meanwhile",
+                {"epoch": stats.get("epoch", 0), "later": now},
+            )
+        elif before and not now:
+            yield Notice(
+                logging.WARNING,
+                "this master, of epoch %(epoch)d, serves again: no node has said for client_ttl that it "
+                "follows the one of epoch %(later)d",
+                {"epoch": stats.get("epoch", 0), "later": before},
+            )
 
     def moved(self, stats: Mapping[str, int]) -> bool:
         """Whether segments came or went since the last look, so that asking for them is worth it."""

@@ -131,20 +131,26 @@ OUT_OF_REACH: Absence
 OTHER_TENANT: Absence
 
 class DiscoverRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("followed_epoch", "followed_master")
+    FOLLOWED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWED_MASTER_FIELD_NUMBER: _ClassVar[int]
+    followed_epoch: int
+    followed_master: bytes
+    def __init__(self, followed_epoch: _Optional[int] = ..., followed_master: _Optional[bytes] = ...) -> None: ...
 
 class DiscoverReply(_message.Message):
-    __slots__ = ("lane_endpoint", "epoch", "master_uuid", "software")
+    __slots__ = ("lane_endpoint", "epoch", "master_uuid", "software", "deposed_by_epoch")
     LANE_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MASTER_UUID_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_FIELD_NUMBER: _ClassVar[int]
+    DEPOSED_BY_EPOCH_FIELD_NUMBER: _ClassVar[int]
     lane_endpoint: str
     epoch: int
     master_uuid: bytes
     software: str
-    def __init__(self, lane_endpoint: _Optional[str] = ..., epoch: _Optional[int] = ..., master_uuid: _Optional[bytes] = ..., software: _Optional[str] = ...) -> None: ...
+    deposed_by_epoch: int
+    def __init__(self, lane_endpoint: _Optional[str] = ..., epoch: _Optional[int] = ..., master_uuid: _Optional[bytes] = ..., software: _Optional[str] = ..., deposed_by_epoch: _Optional[int] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
     __slots__ = ("process_uuid", "name", "host_id", "tenant")

@@ -454,6 +454,16 @@ class PyMaster {
         return named;
     }
 
+    std::uint64_t hear_of_reign(std::uint64_t epoch, const nb::bytes& other) const {
+        if (epoch > wire::kEpochMax) {
+            throw nb::value_error(("epoch " + std::to_string(epoch) + " is above " +
+                                   std::to_string(wire::kEpochMax) + ", the last there is")
+                                      .c_str());
+        }
+        const wire::Uuid uuid = to_uuid(other);
+        return unlocked([&](Master& master) { return master.hear_of_reign(epoch, uuid); });
+    }
+
     std::uint64_t tombstones_generation() const {
         return unlocked([](Master& master) { return master.tombstones_generation(); });
     }
@@ -497,6 +507,7 @@ void bind_master(nb::module_& module) {
         .def("execute", &PyMaster::execute, nb::arg("verb"), nb::arg("body"), nb::arg("timeout_ms") = 10'000)
         .def("stats", &PyMaster::stats)
         .def("request_histograms", &PyMaster::request_histograms)
+        .def("hear_of_reign", &PyMaster::hear_of_reign, nb::arg("epoch"), nb::arg("master"))
         .def("restore_tombstones", &PyMaster::restore_tombstones, nb::arg("kept"))
         .def("tombstones_kept", &PyMaster::tombstones_kept, nb::arg("generation"))
         .def_prop_ro("tombstones_generation", &PyMaster::tombstones_generation)

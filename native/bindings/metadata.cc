@@ -222,6 +222,13 @@ void bind_metadata(nb::module_& module) {
             "node"_a, "result"_a, "now_ms"_a)
         .def("endpoint", &Metadata::endpoint, "segment"_a)
         .def("tick", &tick, "now_ms"_a)
+        .def(
+            "hear_of_reign",
+            [](Metadata& self, std::uint64_t epoch, const nb::bytes& master, std::uint64_t now_ms) {
+                self.hear_of_reign(epoch, to_uuid(master), now_ms);
+                return self.deposed_by();
+            },
+            "epoch"_a, "master"_a, "now_ms"_a)
         .def_prop_ro("epoch", &Metadata::epoch)
         .def_prop_ro("master", [](const Metadata& self) { return from_uuid(self.master()); })
         .def_prop_ro("settled_id", &Metadata::settled_id)

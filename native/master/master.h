@@ -56,6 +56,9 @@ class Master {
 
     std::vector<std::pair<std::string, std::uint64_t>> stats() const;
     std::vector<RequestMetrics::Histogram> request_histograms() const;
+    std::uint64_t hear_of_reign(std::uint64_t epoch, const wire::Uuid& master) {
+        return driver_->hear_of_reign(epoch, master);
+    }
     // What a master after this one must not take in: see StateDriver and Metadata. restore is for before
     // start().
     std::uint64_t tombstones_generation() const { return driver_->tombstones_generation(); }

@@ -226,6 +226,12 @@ std::vector<std::pair<std::string, std::uint64_t>> StateDriver::stats() {
     return stats;
 }
 
+std::uint64_t StateDriver::hear_of_reign(std::uint64_t epoch, const wire::Uuid& master) {
+    const std::lock_guard guard(lock_);
+    metadata_.hear_of_reign(epoch, master, clock_.now_ms());
+    return metadata_.deposed_by();
+}
+
 std::uint64_t StateDriver::tombstones_generation() {
     const std::lock_guard guard(lock_);
     return metadata_.tombstones_generation();

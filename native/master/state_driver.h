@@ -77,6 +77,9 @@ class StateDriver {
     // The state machine's counters and the driver's, by name.
     std::vector<std::pair<std::string, std::uint64_t>> stats();
     // See Metadata. The generation of what is to be kept on disk, and that.
+    // See Metadata: what the asker follows. Answers the epoch of the master that reigns instead of this one,
+    // or 0.
+    std::uint64_t hear_of_reign(std::uint64_t epoch, const wire::Uuid& master);
     std::uint64_t tombstones_generation();
     wire::Buffer tombstones();
     bool restore_tombstones(wire::Bytes kept);

@@ -1,6 +1,7 @@
 #include "metadata/machine.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace mooncake::metadata {
 
@@ -43,6 +44,28 @@ void Machine::begin_epoch(std::uint64_t epoch) {
     note_pool(wire::EventKind::kEpochTaken, wire::EventReason::kNone, epoch);
 }
 
+// Reigns are ordered by epoch and, where two masters took the same one, by their uuids: every node that knows
+// both says the same.
+void Machine::hear_of_reign(std::uint64_t epoch, const wire::Uuid& master, std::uint64_t now_ms) {
+    advance_clock(now_ms);
+    if (std::tie(epoch, master) <= std::tie(epoch_, master_)) return;
+    if (deposed_by() == 0) note_pool(wire::EventKind::kDeposed, wire::EventReason::kNone, epoch);
+    deposed_by_ = epoch;
+    deposed_until_ms_ = later(options_.client_ttl_ms);
+}
+
+bool Machine::is_refused_as_deposed(State& command) {
+    if (deposed_by() == 0 || command.verb == wire::Verb::kStats || command.verb == wire::Verb::kInspect) {
+        return false;
+    }
+    for (auto& waiting : command.waiting) release_promise(waiting.promise);
+    command.waiting.clear();
+    command.finish(wire::Status::kStaleEpoch, "this master, of epoch " + std::to_string(epoch_) +
+                                                  ", stepped down: one of epoch " +
+                                                  std::to_string(deposed_by_) + " reigns");
+    return true;
+}
+
 bool Machine::step(Command& command, std::uint64_t now_ms, Effects& effects) {
     State& state = command.state();
     advance_clock(now_ms);
@@ -56,7 +79,7 @@ bool Machine::step(Command& command, std::uint64_t now_ms, Effects& effects) {
         ++counters_.of(state.verb).failures;
         return true;
     }
-    const bool paused = run(state, effects);
+    const bool paused = !is_refused_as_deposed(state) && run(state, effects);
     if (state.done) answered(state);
     return state.done || paused;
 }

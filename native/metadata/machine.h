@@ -81,6 +81,9 @@ class Machine {
     void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
     std::string endpoint(wire::SegmentId segment) const;
     bool tick(std::uint64_t now_ms, Effects& effects);
+    // See Metadata::hear_of_reign.
+    void hear_of_reign(std::uint64_t epoch, const wire::Uuid& master, std::uint64_t now_ms);
+    std::uint64_t deposed_by() const { return now_ms_ < deposed_until_ms_ ? deposed_by_ : 0; }
     std::optional<CopyOrder> copy_order(wire::ReplicaId target) const;
     std::vector<wire::ReplicaId> copies_to(wire::SessionId node) const;
     void copy_answered(wire::SessionId node, wire::ReplicaId target, wire::Status status,
@@ -108,6 +111,7 @@ class Machine {
     void advance_clock(std::uint64_t now_ms);
     std::uint64_t next_id();
     void begin_epoch(std::uint64_t epoch);
+    bool is_refused_as_deposed(State& command);
 
     // -- sessions (session_verbs.cc)
     bool open_session(State& command);
@@ -423,6 +427,8 @@ class Machine {
     bool has_placed_ = false;    // a replica
     bool is_no_range_due_ = false;
     wire::Uuid master_;
+    std::uint64_t deposed_by_ = 0;  // the epoch of the later master, of which was heard last
+    std::uint64_t deposed_until_ms_ = 0;
     std::uint64_t counter_ = 0;  // of all ids of this epoch
     Random random_;
     std::uint64_t now_ms_ = 0;

@@ -53,6 +53,10 @@ void Metadata::copy_answered(wire::SessionId node, wire::ReplicaId target, wire:
 }
 bool Metadata::tick(std::uint64_t now_ms, Effects& effects) { return state_->tick(now_ms, effects); }
 
+void Metadata::hear_of_reign(std::uint64_t epoch, const wire::Uuid& master, std::uint64_t now_ms) {
+    state_->hear_of_reign(epoch, master, now_ms);
+}
+std::uint64_t Metadata::deposed_by() const { return state_->deposed_by(); }
 std::uint64_t Metadata::epoch() const { return state_->epoch(); }
 const wire::Uuid& Metadata::master() const { return state_->master(); }
 std::uint64_t Metadata::settled_id() const { return state_->settled_id(); }

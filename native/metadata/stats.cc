@@ -25,6 +25,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
     sessions_.visit_all([&](const Session& session) { active += session.ending ? 0 : 1; });
     std::vector<std::pair<std::string, std::uint64_t>> all{
         {"epoch", epoch_},
+        {"deposed_by_epoch", deposed_by()},
         {"key_count", visible_count_},
         {"hard_pin_key_count", hard_pinned_count_},
         {"soft_pin_key_count", soft_pinned_count_},

@@ -27,6 +27,7 @@ struct Reply {
     std::uint64_t epoch = 0;
     std::string master_uuid;
     std::string software;
+    std::uint64_t deposed_by_epoch = 0;
 };
 
 std::optional<std::uint64_t> take_varint(wire::Reader& reader) {
@@ -53,6 +54,7 @@ std::optional<Reply> parse_reply(wire::Bytes message) {
                 const auto value = take_varint(reader);
                 if (!value) return std::nullopt;
                 if (field == 2) reply.epoch = *value;
+                if (field == 5) reply.deposed_by_epoch = *value;
                 break;
             }
             case kFixed64:
@@ -87,6 +89,20 @@ std::optional<Endpoint> lane_of(std::string_view text, const Endpoint& master) {
     if (lane && (lane->host == "0.0.0.0" || lane->host == "::")) lane->host = master.host;
     if (lane && lane->port == 0) return std::nullopt;
     return lane;
+}
+
+// The protobuf message DiscoverRequest.
+wire::Buffer request_message(const Reign& followed) {
+    wire::Buffer message;
+    if (followed.epoch == 0) return message;
+    message.push_back(1 << 3);
+    std::uint64_t rest = followed.epoch;
+    for (; rest >= 0x80; rest >>= 7) message.push_back(static_cast<std::uint8_t>(rest | 0x80));
+    message.push_back(static_cast<std::uint8_t>(rest));
+    message.push_back(2 << 3 | 2);
+    message.push_back(static_cast<std::uint8_t>(followed.master.size()));
+    message.insert(message.end(), followed.master.begin(), followed.master.end());
+    return message;
 }
 
 std::string printable(std::string_view text) {
@@ -133,7 +149,8 @@ std::string converse(int fd, GrpcReply& reply, const Patience& patience) {
 
 }  // namespace
 
-Discovery discover(const Endpoint& master, std::uint64_t timeout_ms, const std::function<bool()>& given_up) {
+Discovery discover(const Endpoint& master, std::uint64_t timeout_ms, const std::function<bool()>& given_up,
+                   const Reign& followed) {
     const Patience patience(monotonic_ms() + timeout_ms, given_up);
     const std::string where = to_text(master);
     Discovery discovery;
@@ -142,7 +159,7 @@ Discovery discover(const Endpoint& master, std::uint64_t timeout_ms, const std::
         discovery.why = "cannot connect to the master at " + where + ": " + dialled.why;
         return discovery;
     }
-    const wire::Buffer request = grpc_request(where, kPath, timeout_ms, {});
+    const wire::Buffer request = grpc_request(where, kPath, timeout_ms, request_message(followed));
     GrpcReply reply;
     std::string why = send_bytes(dialled.fd.get(), request, patience);
     if (why.empty()) why = converse(dialled.fd.get(), reply, patience);
@@ -179,6 +196,11 @@ Discovery read_discovery(const Endpoint& master, wire::Bytes message) {
     if (!lane) {
         discovery.why = where + " advertises a lane at '" + printable(reply->lane_endpoint) +
                         "', which is not an address";
+        return discovery;
+    }
+    if (reply->deposed_by_epoch != 0) {
+        discovery.why = "the master at " + where + " stepped down: one of epoch " +
+                        std::to_string(reply->deposed_by_epoch) + " reigns";
         return discovery;
     }
     discovery.found = true;

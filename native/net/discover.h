@@ -21,10 +21,16 @@ struct Discovery {
     std::string why;       // when not found: what happened, naming the address
 };
 
+// Whom the asker is mounted at. An older master that is told so steps down.
+struct Reign {
+    std::uint64_t epoch = 0;  // 0: nobody
+    wire::Uuid master{};
+};
+
 // Blocks at most timeout_ms, less when given_up says so (net/dial.h). An advertised lane host of "" or
 // "0.0.0.0" or "::" means the host that was asked.
 Discovery discover(const Endpoint& master, std::uint64_t timeout_ms,
-                   const std::function<bool()>& given_up = {});
+                   const std::function<bool()>& given_up = {}, const Reign& followed = {});
 
 // What `master` said: the bytes of a DiscoverReply, which need not be one.
 Discovery read_discovery(const Endpoint& master, wire::Bytes message);

@@ -66,6 +66,11 @@ Control::Control(std::shared_ptr<Holdings> holdings, const ControlOptions& optio
                                      [copier = copier_.get()](CopyTask task, CopyDone done) {
                                          copier->fetch(std::move(task), std::move(done));
                                      })) {
+    reigns_ = std::make_unique<ReignWatch>(options.masters, options.connect_timeout_ms, [this] {
+        const ControlStatus now = status();
+        if (!now.mounted) return ReignWatch::Followed{};
+        return ReignWatch::Followed{{now.epoch, now.master}, now.client_ttl_ms};
+    });
     holdings->on_freed([state = std::weak_ptr<State>(state_)] {
         if (const auto alive = state.lock()) alive->ranges_freed();
     });
@@ -73,9 +78,13 @@ Control::Control(std::shared_ptr<Holdings> holdings, const ControlOptions& optio
 
 Control::~Control() { stop(); }
 
-void Control::start() { state_->start(); }
+void Control::start() {
+    state_->start();
+    reigns_->start();
+}
 
 void Control::stop(std::uint64_t handover_ms) {
+    reigns_->stop();
     state_->leave(handover_ms);
     state_->wait_left(handover_ms + state_->leave_timeout_ms());
     copier_->stop();

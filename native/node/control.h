@@ -23,6 +23,7 @@
 #include "net/event_loop.h"
 #include "node/copier.h"
 #include "node/holdings.h"
+#include "node/reign_watch.h"
 #include "wire/ids.h"
 
 namespace mooncake::node {
@@ -54,6 +55,7 @@ struct ControlStatus {
     bool mounted = false;
     std::uint64_t epoch = 0;
     wire::Uuid master{};
+    std::uint64_t client_ttl_ms = 0;  // of the session
     wire::SessionId session = 0;
     wire::Uuid incarnation{};
     std::vector<wire::SegmentId> segments;
@@ -92,6 +94,7 @@ class Control {
     net::LoopThreads loops_;
     std::unique_ptr<Copier> copier_;
     std::shared_ptr<State> state_;
+    std::unique_ptr<ReignWatch> reigns_;
 };
 
 }  // namespace mooncake::node

@@ -69,8 +69,9 @@ enum class EventKind : std::uint8_t {
     kSegmentDraining = 31,      // its node is about to leave
     kSegmentDiffers = 32,       // its node holds other replicas than the master believes
     kSegmentReconciled = 33,    // number: replicas that were ended there, or forgotten here
+    kDeposed = 34,              // number: the epoch of the master that reigns instead of this one
 };
-inline constexpr std::uint8_t kEventKindMax = 33;
+inline constexpr std::uint8_t kEventKindMax = 34;
 
 enum class EventReason : std::uint8_t {
     kNone = 0,

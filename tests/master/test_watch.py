@@ -54,3 +54,14 @@ def test_every_watched_number_exists() -> None:
         master.stop()
     for name, words in TROUBLE.items():
         assert "3" in words % {"count": 3, "metric": name}
+
+
+def test_a_master_that_steps_down_and_serves_again_says_so_once() -> None:
+    watch = PoolWatch()
+    assert list(watch.look_at_reign({"epoch": 4, "deposed_by_epoch": 0})) == []
+    (down,) = watch.look_at_reign({"epoch": 4, "deposed_by_epoch": 5})
+    assert down.level == logging.ERROR
+    assert said(down).startswith("this master, of epoch 4, stepped down: nodes follow one of epoch 5")
+    assert list(watch.look_at_reign({"epoch": 4, "deposed_by_epoch": 5})) == []
+    (again,) = watch.look_at_reign({"epoch": 4, "deposed_by_epoch": 0})
+    assert (again.level, again.fields) == (logging.WARNING, {"epoch": 4, "later": 5})

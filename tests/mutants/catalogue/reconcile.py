@@ -68,4 +68,38 @@ MUTANTS = [
         ),
         (test(FILE, "test_a_ghost_is_forgotten_and_why_tells_that_it_was_lost"),),
     ),
+    Mutant(
+        "deposed-master-goes-on-serving",
+        "A master that heard of a later one answers as before.",
+        (
+            Edit(
+                "native/metadata/machine.cc",
+                "    if (deposed_by() == 0 || command.verb == wire::Verb::kStats",
+                "    if (deposed_by() != 1 || command.verb == wire::Verb::kStats",
+            ),
+        ),
+        (
+            test(
+                "metadata/test_stepping_down",
+                "test_an_older_master_refuses_everything_and_says_who_reigns",
+            ),
+        ),
+    ),
+    Mutant(
+        "master-of-an-older-reign-deposes",
+        "Whoever names another master ends this one's reign, the later one's too.",
+        (
+            Edit(
+                "native/metadata/machine.cc",
+                "    if (std::tie(epoch, master) <= std::tie(epoch_, master_)) return;",
+                "    if (epoch == 0) return;",
+            ),
+        ),
+        (
+            test(
+                "metadata/test_stepping_down",
+                "test_a_master_of_no_later_reign_deposes_nobody",
+            ),
+        ),
+    ),
 ]
