@@ -1,8 +1,8 @@
 """The metadata server; `mooncake_http_metadata_server` runs it."""
 
-from mooncake_client.dropin.http_metadata_server import main
+from mooncake_client.dropin.http_metadata_server import KVBootstrapServer, main
 
-__all__ = ["main"]
+__all__ = ["KVBootstrapServer", "main"]
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -24,3 +24,7 @@ class Memory:
 
     def bytes(self, start: int = 0, end: int | None = None) -> bytes:
         return self.array[start:end].tobytes()
+
+    def write(self, content: bytes) -> None:
+        """At its start."""
+        self.array[: len(content)] = np.frombuffer(content, dtype=np.uint8)

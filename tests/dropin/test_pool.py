@@ -158,12 +158,76 @@ def test_pool_makes_room_for_other_sizes(store: Dropin) -> None:
 def test_lease_that_is_viewed_is_not_given_back(store: Dropin) -> None:
     pool = BufferPool(store, max_bytes=1 << 20)
     lease = pool.acquire(100)
-    array = np.frombuffer(lease.buffer, dtype=np.uint8)
-    with pytest.raises(BufferError):
-        lease.release()
-    del array
+    view = lease.buffer
+    array = np.frombuffer(view, dtype=np.uint8)
+    for seen in (view, array):
+        with pytest.raises(RuntimeError, match="exported views"):
+            lease.release()
+        assert len(seen) == lease.size == 100
+    del view, array, seen
     lease.release()
     pool.close()
+
+
+def test_pool_without_a_bound_lends_beyond_the_local_buffer_and_keeps_that_much(store: Dropin) -> None:
+    """A store's local_buffer_size is 16 MiB here; Mooncake's pools overflow to memory of their own."""
+    pool = BufferPool(store)
+    leases = [pool.acquire(16 * MIB, block=False), pool.acquire(1000, block=False)]
+    assert [lease.size for lease in leases] == [16 * MIB, 1000]
+    for lease in leases:
+        lease.release()
+    assert pool._bytes <= 16 * MIB
+    pool.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 4097, (128 << 10) + 1])
+def test_lease_of_any_size(store: Dropin, size: int) -> None:
+    pool = BufferPool(store, 1 << 20, max_size_class=128 << 10, alignment=4096)
+    with pool.acquire(size) as lease:
+        assert (lease.size, len(lease.buffer)) == (size, size)
+    pool.close()
+
+
+def test_sizes_and_alignments_that_cannot_be(store: Dropin) -> None:
+    for alignment in (0, -8, 12_345):
+        with pytest.raises(RuntimeError, match="alignment"):
+            BufferPool(store, alignment=alignment)
+    for pool in (BufferPool(store), BufferPool(store, 1 << 20)):
+        with pytest.raises(RuntimeError, match="capacity"):
+            pool.acquire((1 << 64) - 1)
+        with pytest.raises(TypeError):
+            pool.acquire(-1)
+
+
+def test_forgotten_lease_is_taken_back(store: Dropin) -> None:
+    pool = BufferPool(store, 4096, min_size_class=4096)
+    address = pool.acquire(1).ptr
+    again = pool.acquire(1, timeout=30)
+    assert again.ptr == address
+    again.release()
+    pool.acquire(1)
+    pool.close()
+
+
+def test_forgotten_lease_that_is_viewed_is_not_lent_again(store: Dropin) -> None:
+    pool = BufferPool(store, max_bytes=64 << 10)
+    view = pool.acquire(10).buffer
+    view[:] = b"mine, mine"
+    with pool.acquire(10) as lease:
+        lease.buffer[:] = b"another's!"
+    assert bytes(view) == b"mine, mine"
+    pool.close()
+
+
+def test_waiting_for_a_lease_ends_with_a_forgotten_one(store: Dropin) -> None:
+    pool = BufferPool(store, 4096, min_size_class=4096)
+    held = [pool.acquire(1)]
+    got: list[int] = []
+    thread = threading.Thread(target=lambda: got.append(pool.acquire(1).size))
+    thread.start()
+    held.clear()
+    thread.join()
+    assert got == [1]
 
 
 def test_pool_needs_a_store_that_has_joined() -> None:
@@ -195,7 +259,7 @@ def test_binding_to_a_numa_node_that_is_not_there_changes_nothing() -> None:
 
 async def test_every_method_is_a_coroutine_too(master_address: str) -> None:
     store = MooncakeDistributedStoreAsync()
-    assert await store.async_setup("localhost", "x", 16 * MIB, 0, "tcp", "", master_address) == 0
+    assert await store.async_setup("localhost", "x", 16 * MIB, MIB, "tcp", "", master_address) == 0
     assert await store.async_put("k", b"v") == 0
     assert await store.async_get("k") == b"v"
     assert store.get("k") == b"v"

@@ -7,7 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -15,8 +15,9 @@ from dropin.conftest import MIB, JoinPool
 from processes import Process
 
 from mooncake_client.dropin import MooncakeDistributedStore
-from mooncake_client.dropin.http_metadata_server import Metadata
-from mooncake_client.dropin.store_service import StoreService, main
+from mooncake_client.dropin.http_metadata_server import KVBootstrapServer
+from mooncake_client.dropin.mooncake_config import MooncakeConfig
+from mooncake_client.dropin.store_service import MooncakeStoreService, main
 
 Client = TestClient[Any, Any]
 
@@ -25,7 +26,7 @@ Client = TestClient[Any, Any]
 async def rest(store: MooncakeDistributedStore) -> AsyncIterator[Client]:
     membership = store._membership
     assert membership is not None
-    async with TestClient(TestServer(StoreService(store, membership.config).application())) as client:
+    async with TestClient(TestServer(MooncakeStoreService(store, membership.config).application())) as client:
         yield client
 
 
@@ -85,19 +86,135 @@ async def test_memory_over_http(rest: Client) -> None:
     assert (await ask(rest, "POST", "/api/unmount_local_disk", {"grace_period_seconds": -1}))[0] == 400
 
 
-async def test_reconfigure_lends_before_it_takes_back(rest: Client, store: MooncakeDistributedStore) -> None:
-    status, first = await ask(rest, "POST", "/api/reconfigure", {"mode": "prefill"})
-    assert status == 200
-    status, second = await ask(rest, "POST", "/api/reconfigure", {"mode": "prefill"})
-    assert status == 200
-    assert store.unmount_segment(first["segment_ids"]) == -1
-    assert store.unmount_segment(second["segment_ids"]) == 0
-    assert (await ask(rest, "POST", "/api/reconfigure", {"mode": "other"}))[0] == 400
-    assert (await ask(rest, "POST", "/api/reconfigure", {"mode": "decode"}))[0] == 400
+class Segments:
+    """A store that lends paths, and tells in which order it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.refused: set[str] = set()
+
+    def mount_segment(
+        self, path: str, size: int, offset: int, protocol: str, location: str
+    ) -> dict[str, Any]:
+        self.calls.append((path, size, offset, protocol, location))
+        if path in self.refused:
+            return {"ret": -1, "segment_ids": []}
+        return {"ret": 0, "segment_ids": [f"id of {path}"]}
+
+    def unmount_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int:
+        self.calls.append((*segment_ids, grace_period_seconds))
+        return -1 if self.refused.intersection(segment_ids) else 0
+
+
+@pytest.fixture
+async def paths(master_address: str) -> AsyncIterator[tuple[Client, Segments, MooncakeStoreService]]:
+    config = MooncakeConfig("localhost", "m", 0, 0, "tcp", "", master_address)
+    segments = Segments()
+    service = MooncakeStoreService(cast(Any, segments), config)
+    async with TestClient(TestServer(service.application())) as client:
+        yield client, segments, service
+
+
+async def test_reconfigure_lends_before_it_takes_back(
+    paths: tuple[Client, Segments, MooncakeStoreService],
+) -> None:
+    client, segments, service = paths
+    decode = {"mode": "decode", "path": "/dev/shm/a", "size": 4096}
+    assert await ask(client, "POST", "/api/reconfigure", decode) == (
+        200,
+        {"status": "success", "mode": "decode", "segment_ids": ["id of /dev/shm/a"]},
+    )
+    assert await ask(client, "POST", "/api/reconfigure", decode) == (
+        200,
+        {"status": "success", "mode": "decode", "segment_ids": ["id of /dev/shm/a"]},
+    )
+    other = {**decode, "path": "/dev/shm/b", "offset": 8, "protocol": "rdma", "location": "cpu:0"}
+    status, answer = await ask(client, "POST", "/api/reconfigure", other)
+    assert (status, answer["segment_ids"]) == (200, ["id of /dev/shm/b"])
+    assert segments.calls == [
+        ("/dev/shm/a", 4096, 0, "tcp", ""),
+        ("/dev/shm/b", 4096, 8, "rdma", "cpu:0"),
+        ("id of /dev/shm/a", 0),
+    ]
+    assert await ask(client, "POST", "/api/reconfigure", {"mode": "prefill"}) == (
+        200,
+        {"status": "success", "mode": "prefill"},
+    )
+    assert segments.calls[3:] == [("id of /dev/shm/b", 0)]
+    assert (service.current_mode, service.mounted_segment_ids) == ("prefill", [])
+
+
+async def test_reconfigure_that_cannot_lend_goes_back_to_prefill(
+    paths: tuple[Client, Segments, MooncakeStoreService],
+) -> None:
+    client, segments, service = paths
+    segments.refused.add("/dev/shm/b")
+    await ask(client, "POST", "/api/reconfigure", {"mode": "decode", "path": "/dev/shm/a", "size": 1})
+    status, answer = await ask(
+        client, "POST", "/api/reconfigure", {"mode": "decode", "path": "/dev/shm/b", "size": 1}
+    )
+    assert (status, answer["mode"]) == (500, "prefill")
+    assert "rolled back to prefill" in answer["error"]
+    assert (service.mounted_segment_ids, service.last_mount_info) == ([], {})
+    for body in ({"mode": "other"}, {}):
+        status, answer = await ask(client, "POST", "/api/reconfigure", body)
+        assert (status, "Invalid mode" in answer["error"]) == (400, True)
+    for body in ({"mode": "decode", "size": 1}, {"mode": "decode", "path": "/dev/shm/a"}):
+        status, answer = await ask(client, "POST", "/api/reconfigure", body)
+        assert (status, answer["error"]) == (400, "Missing path or size")
+
+
+async def test_what_cannot_be_taken_back_stays_known(
+    paths: tuple[Client, Segments, MooncakeStoreService],
+) -> None:
+    client, segments, service = paths
+    decode = {"mode": "decode", "path": "/dev/shm/a", "size": 1}
+    await ask(client, "POST", "/api/reconfigure", decode)
+    segments.refused.add("id of /dev/shm/a")
+    status, answer = await ask(client, "POST", "/api/reconfigure", {"mode": "prefill"})
+    assert (status, answer["failed_segment_ids"]) == (500, ["id of /dev/shm/a"])
+    assert (service.current_mode, service.mounted_segment_ids) == ("decode", ["id of /dev/shm/a"])
+    segments.refused.clear()
+    gone = {"segment_ids": "id of /dev/shm/a", "grace_period_seconds": 3}
+    assert await ask(client, "POST", "/api/unmount_shm", gone) == (200, {"status": "success"})
+    assert segments.calls[-1] == ("id of /dev/shm/a", 3)
+    assert (service.current_mode, service.mounted_segment_ids) == ("prefill", [])
+
+
+async def test_shared_memory_is_named_and_not_reached_by_a_path(
+    paths: tuple[Client, Segments, MooncakeStoreService],
+) -> None:
+    client, segments, _ = paths
+    for name in ("kv", "/kv"):
+        assert (await ask(client, "POST", "/api/mount_shm", {"name": name, "size": 5}))[0] == 200
+    assert segments.calls == [("/dev/shm/kv", 5, 0, "tcp", "")] * 2
+    for name in ("", "/", ".", "..", "/..", "../etc/passwd", "a/b", None, 3):
+        assert await ask(client, "POST", "/api/mount_shm", {"name": name, "size": 5}) == (
+            400,
+            {"error": "Missing or invalid name or size"},
+        )
+
+
+async def test_store_that_raises_is_answered_with_what_it_said(rest: Client, store: Any) -> None:
+    def crash(*arguments: Any) -> None:
+        raise RuntimeError("the store crashed")
+
+    for name in ("get", "is_exist", "remove", "remove_all"):
+        setattr(store, name, crash)
+    answers = [
+        await ask(rest, method, path)
+        for method, path in (
+            ("GET", "/api/get/k"),
+            ("GET", "/api/exist/k"),
+            ("DELETE", "/api/remove/k"),
+            ("DELETE", "/api/remove_all"),
+        )
+    ]
+    assert answers == [(500, {"error": "the store crashed"})] * 4
 
 
 async def test_metadata_over_http() -> None:
-    async with TestClient(TestServer(Metadata().application())) as client:
+    async with TestClient(TestServer(KVBootstrapServer().application())) as client:
 
         async def say(method: str, key: str, body: bytes = b"") -> tuple[int, str]:
             async with client.request(method, "/metadata", params={"key": key}, data=body) as answer:

@@ -55,7 +55,7 @@ def test_all_by_name(fresh: Dropin, master_address: str) -> None:
             local_hostname="127.0.0.1",
             metadata_server="http://127.0.0.1:8080/metadata",
             global_segment_size=16 * MIB,
-            local_buffer_size=0,
+            local_buffer_size=MIB,
             protocol="TCP",
             rdma_devices="",
             master_server_addr=master_address,
@@ -168,7 +168,7 @@ def test_other_transports_are_carried_by_tcp_with_a_warning(
     fresh: Dropin, master_address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert fresh.setup("localhost", "P2PHANDSHAKE", 16 * MIB, 0, "rdma", "mlx5_0", master_address) == 0
+        assert fresh.setup("localhost", "P2PHANDSHAKE", 16 * MIB, MIB, "rdma", "mlx5_0", master_address) == 0
     assert "rdma" in "".join(caplog.messages)
     assert works(fresh)
 
@@ -237,7 +237,7 @@ def test_before_setup_and_after_close(master_address: str) -> None:
 
 
 def test_second_setup_replaces_the_first(fresh: Dropin, master_address: str) -> None:
-    settings = ("localhost", "P2PHANDSHAKE", 16 * MIB, 0, "tcp", "", master_address)
+    settings = ("localhost", "P2PHANDSHAKE", 16 * MIB, MIB, "tcp", "", master_address)
     assert fresh.setup(*settings, tenant_id="first") == 0
     first = fresh.get_hostname()
     assert fresh.setup(*settings, tenant_id="second") == 0

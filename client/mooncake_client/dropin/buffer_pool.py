@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _MIN_SIZE_CLASS: Final = 65_536
 _ALIGNMENT: Final = 8 << 20
+_LEASE_BYTES_MAX: Final = 1 << 46
+"""What no machine has; above it a size is a slip."""
+_ADOPT_S: Final = 0.25  # between looks for forgotten leases while an acquire waits
 
 
 class BufferLeaseView:
@@ -25,13 +29,12 @@ class BufferLeaseView:
 
 
 class BufferLease:
-    """Memory lent by a pool until `release`; a context manager that releases it."""
+    """Memory lent by a pool until `release`, or until nobody knows the lease; a context manager."""
 
     def __init__(self, pool: BufferPool, handle: _core.BufferHandle, size: int) -> None:
         self._pool = pool
         self._handle: _core.BufferHandle | None = handle
         self._size = size
-        self._view: memoryview | None = None
 
     def _held(self) -> _core.BufferHandle:
         if self._handle is None:
@@ -49,24 +52,24 @@ class BufferLease:
 
     @property
     def buffer(self) -> memoryview:
-        """Its bytes; release fails as long as anything made of them is alive."""
-        handle = self._held()
-        if self._view is None:
-            with memoryview(handle) as signed, signed.cast("B") as whole:
-                self._view = whole[: self._size]
-        return self._view
+        """Its bytes; release fails as long as this view, or anything made of it, is alive."""
+        with memoryview(self._held()) as signed, signed.cast("B") as whole:
+            return whole[: self._size]
 
     def release(self) -> None:
-        """Give it back. Raises BufferError while something still views it. Idempotent."""
+        """Give it back. Raises RuntimeError while something still views it. Idempotent."""
         if self._handle is None:
             return
-        if self._view is not None:
-            self._view.release()
-            self._view = None
         if self._handle.is_viewed:
-            raise BufferError(f"the buffer of {self._size} bytes is still viewed")
+            raise RuntimeError(f"cannot release a buffer lease of {self._size} bytes with exported views")
         handle, self._handle = self._handle, None
         self._pool._take_back(handle)
+
+    def __del__(self) -> None:
+        # Called wherever memory is collected, also by a thread that holds a lock: no lock is taken here.
+        handle = getattr(self, "_handle", None)
+        if handle is not None:
+            self._pool._orphans.append(handle)
 
     def __enter__(self) -> BufferLease:
         self._held()
@@ -82,13 +85,12 @@ class BufferLease:
 
 
 class BufferPool:
-    """max_bytes: all memory of the pool; 0: the store's local_buffer_size. Sizes are rounded up to a power of
-    two.
+    """Sizes are rounded up to a power of two within min_size_class and max_size_class; larger ones are exact.
 
-    min_size_class, max_size_class: bounds of the rounded sizes. block_on_exhaustion, default_timeout
-    (seconds): what acquire does when all is lent. max_regions: pieces of memory at most. prewarm_size,
-    prewarm_count: had at once.
-    alignment has no meaning here: memory is aligned to a cache line.
+    max_bytes: all memory of the pool; 0: as much as is lent, and the store's local_buffer_size of it is kept
+    for the next leases. max_regions: pieces of memory at most. block_on_exhaustion, default_timeout
+    (seconds): what acquire does when all is lent. prewarm_size, prewarm_count: had at once.
+    alignment: a power of two, without further meaning: memory is aligned to a cache line.
     """
 
     def __init__(
@@ -107,15 +109,19 @@ class BufferPool:
         membership = store._membership
         if store._client() is None or membership is None:
             raise RuntimeError("MooncakeDistributedStore is not initialized")
-        del alignment
+        if alignment <= 0 or alignment & (alignment - 1):
+            raise RuntimeError(f"alignment {alignment} is not a power of two")
         self._store = store
-        self._max_bytes = max_bytes or membership.config.local_buffer_size
+        self._max_bytes = max_bytes
+        self._kept_bytes_max = max_bytes or membership.config.local_buffer_size
         self._min_size_class = max(1, min_size_class)
-        self._max_size_class = max_size_class or self._max_bytes
+        self._max_size_class = max_size_class or max_bytes
         self._blocks = block_on_exhaustion
         self._default_timeout = default_timeout
         self._max_regions = max_regions
         self._changed = threading.Condition()
+        self._orphans: deque[_core.BufferHandle] = deque()
+        """Of leases that were forgotten instead of released."""
         self._free: dict[int, list[_core.BufferHandle]] = {}
         self._bytes = 0
         self._regions = 0
@@ -136,6 +142,7 @@ class BufferPool:
             while True:
                 if self._closed:
                     raise RuntimeError("buffer pool is closed")
+                self._adopt()
                 handle = self._take(wanted)
                 if handle is not None:
                     self._lent += 1
@@ -143,8 +150,9 @@ class BufferPool:
                 if not waits:
                     raise RuntimeError("buffer pool is exhausted")
                 left = None if deadline is None else deadline - time.monotonic()
-                if (left is not None and left <= 0) or not self._changed.wait(left):
+                if left is not None and left <= 0:
                     raise RuntimeError("timed out waiting for buffer")
+                self._changed.wait(_ADOPT_S if left is None else min(left, _ADOPT_S))
 
     buffer = acquire
 
@@ -163,6 +171,7 @@ class BufferPool:
     def close(self) -> None:
         """Free all. Raises RuntimeError while something is lent. Idempotent."""
         with self._changed:
+            self._adopt()
             if self._lent:
                 raise RuntimeError("cannot close buffer pool with active leases")
             self._closed = True
@@ -184,12 +193,24 @@ class BufferPool:
     # ---- inside, with the lock held
 
     def _class_of(self, size: int) -> int:
-        if size <= 0:
-            raise RuntimeError("requested buffer size must be positive")
-        if size > self._max_bytes or size > self._max_size_class:
+        """Bytes of the memory for a lease of `size`."""
+        if size < 0:
+            raise TypeError(f"size {size} is negative")
+        if size > (self._max_bytes or _LEASE_BYTES_MAX):
             raise RuntimeError("requested buffer size exceeds pool capacity")
-        rounded = max(self._min_size_class, 1 << (size - 1).bit_length())
-        return min(rounded, max(size, min(self._max_size_class, self._max_bytes)))
+        rounded = max(self._min_size_class, 1 << max(0, size - 1).bit_length())
+        largest = self._max_size_class or rounded
+        return max(size, min(rounded, largest, self._max_bytes or rounded))
+
+    def _adopt(self) -> None:
+        """Take back what forgotten leases held; what is still viewed is its viewers' from then on."""
+        while self._orphans:
+            handle = self._orphans.popleft()
+            if handle.is_viewed:
+                self._forget(handle)
+                self._lent -= 1
+            else:
+                self._put_back(handle)
 
     def _take(self, wanted: int) -> _core.BufferHandle | None:
         handles = self._free.get(wanted)
@@ -201,7 +222,7 @@ class BufferPool:
         return handle
 
     def _make(self, wanted: int) -> _core.BufferHandle | None:
-        if self._bytes + wanted > self._max_bytes:
+        if self._max_bytes and self._bytes + wanted > self._max_bytes:
             return None
         if self._max_regions is not None and self._regions >= self._max_regions:
             return None
@@ -211,18 +232,28 @@ class BufferPool:
         self._regions += 1
         return handle
 
+    def _forget(self, handle: _core.BufferHandle) -> None:
+        self._store.unregister_buffer(handle.ptr())
+        self._bytes -= handle.size()
+        self._regions -= 1
+
     def _drop_free(self) -> bool:
         """Make room for another size. Whether anything was dropped."""
         dropped = [handle for handles in self._free.values() for handle in handles]
         self._free.clear()
         for handle in dropped:
-            self._store.unregister_buffer(handle.ptr())
-            self._bytes -= handle.size()
-            self._regions -= 1
+            self._forget(handle)
         return bool(dropped)
+
+    def _put_back(self, handle: _core.BufferHandle) -> None:
+        """Keep it for the next lease, unless the pool holds more than it keeps."""
+        if self._bytes > self._kept_bytes_max:
+            self._forget(handle)
+        else:
+            self._free.setdefault(handle.size(), []).append(handle)
+        self._lent -= 1
+        self._changed.notify()
 
     def _take_back(self, handle: _core.BufferHandle) -> None:
         with self._changed:
-            self._free.setdefault(handle.size(), []).append(handle)
-            self._lent -= 1
-            self._changed.notify()
+            self._put_back(handle)

@@ -41,6 +41,14 @@ class RegisteredBuffers:
         self._starts.pop(bisect.bisect_left(self._starts, start))
         return True
 
+    def end_of(self, address: int) -> int | None:
+        """Where the range with this address in it ends; None: it is in none."""
+        at = bisect.bisect_right(self._starts, address) - 1
+        if at < 0:
+            return None
+        end = self._starts[at] + self._sizes[self._starts[at]]
+        return end if address < end else None
+
     def clear(self) -> None:
         self._starts.clear()
         self._sizes.clear()

@@ -24,53 +24,47 @@ _RPC_META: Final = "rpc_meta"
 _JSON: Final = "application/json"
 
 
-class Metadata:
-    """The values by key, and what each method answers."""
+class KVBootstrapServer:
+    """The values by key (`store`), and what each method answers."""
 
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
+    def __init__(self, port: int = 8080, host: str = "0.0.0.0") -> None:
+        self.port, self.host = port, host
+        self.store: dict[str, bytes] = {}
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=VALUE_BYTES_MAX)
-        app.add_routes(
-            [
-                web.get("/metadata", self.get, allow_head=False),
-                web.put("/metadata", self.put),
-                web.delete("/metadata", self.delete),
-            ]
-        )
+        methods = ("GET", "PUT", "DELETE")
+        app.add_routes([web.route(method, "/metadata", self._handle_metadata) for method in methods])
         return app
 
-    async def get(self, request: web.Request) -> web.Response:
-        value = self._values.get(_key(request))
-        return (
-            _answer(404, "metadata not found")
-            if value is None
-            else web.Response(body=value, content_type=_JSON)
-        )
+    async def _handle_metadata(self, request: web.Request) -> web.Response:
+        key = request.query.get("key", "").strip()
+        if not key:
+            return web.Response(status=400, text="metadata key is required")
+        if request.method == "PUT":
+            return self._put(key, await request.read())
+        return self._delete(key) if request.method == "DELETE" else self._get(key)
 
-    async def put(self, request: web.Request) -> web.Response:
+    def _get(self, key: str) -> web.Response:
+        value = self.store.get(key)
+        if value is None:
+            return _answer(404, "metadata not found")
+        return web.Response(body=value, content_type=_JSON)
+
+    def _put(self, key: str, value: bytes) -> web.Response:
         """A key with the address of a process is put once: two processes of one name would serve each
         other's.
         """
-        key, value = _key(request), await request.read()
-        if _RPC_META in key and key in self._values:
+        if _RPC_META in key and key in self.store:
             return _answer(400, "Duplicate rpc_meta key not allowed")
-        if key not in self._values and len(self._values) >= KEYS_MAX:
+        if key not in self.store and len(self.store) >= KEYS_MAX:
             return _answer(507, f"{KEYS_MAX} keys are held already")
-        self._values[key] = value
+        self.store[key] = value
         return _answer(200, "metadata updated")
 
-    async def delete(self, request: web.Request) -> web.Response:
-        found = self._values.pop(_key(request), None)
+    def _delete(self, key: str) -> web.Response:
+        found = self.store.pop(key, None)
         return _answer(404, "metadata not found") if found is None else _answer(200, "metadata deleted")
-
-
-def _key(request: web.Request) -> str:
-    key = request.query.get("key", "").strip()
-    if not key:
-        raise web.HTTPBadRequest(text="metadata key is required", content_type=_JSON)
-    return key
 
 
 def _answer(status: int, text: str) -> web.Response:
@@ -88,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=flags.log_level, format="%(levelname)s %(name)s: %(message)s")
     try:
         web.run_app(
-            Metadata().application(),
+            KVBootstrapServer(flags.port, flags.host).application(),
             host=flags.host,
             port=flags.port,
             print=lambda line: log.info("%s", line.splitlines()[0]),

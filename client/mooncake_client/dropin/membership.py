@@ -7,6 +7,7 @@ verbs.
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from typing import Final
@@ -14,7 +15,7 @@ from typing import Final
 from mooncake_client.client_config import client_config
 from mooncake_client.client_http import ClientHttp
 from mooncake_client.connection import connect
-from mooncake_client.dropin.mooncake_config import MooncakeConfig
+from mooncake_client.dropin.mooncake_config import MooncakeConfig, client_ports
 from mooncake_client.node_config import NodeConfig
 from mooncake_store import _core
 from mooncake_store.endpoints import Endpoint
@@ -27,6 +28,10 @@ MOUNT_TIMEOUT_MS: Final = 10_000
 """For a node's first mount; the memory need not be touched for it."""
 _POLL_MS: Final = 50  # between looks for Ctrl-C
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+class PortTaken(InvalidArgument):
+    """Nothing can listen at this host and port."""
 
 
 class Membership:
@@ -52,8 +57,7 @@ class Membership:
         self.http: ClientHttp | None = None
         try:
             if config.global_segment_size:
-                name = config.local_hostname if endpoint.port else ""
-                [self.hostname] = self.lend(config.global_segment_size, name=name, port=endpoint.port)
+                [self.hostname] = self._lend_first(config.global_segment_size, endpoint.port)
             if config.enable_client_http_server:
                 self.http = self._listen(config.client_http_port)
         except BaseException:
@@ -87,13 +91,25 @@ class Membership:
             node.start()
             self._wait_mounted(node)
         except OSError as error:
-            raise InvalidArgument(f"local_hostname {Endpoint(host, port)}: cannot listen: {error}") from error
+            raise PortTaken(f"local_hostname {Endpoint(host, port)}: cannot listen: {error}") from error
         except RuntimeError as error:
             raise StoreError(f"global_segment_size {size_bytes}: {error}") from error
         names: list[str] = node.status()["segment_names"]
         with self._lock:
             self._nodes.update(dict.fromkeys(names, node))
         return names
+
+    def _lend_first(self, size_bytes: int, port: int) -> list[str]:
+        """At the port of local_hostname or, where it has none, at one of those for clients."""
+        if port:
+            return self.lend(size_bytes, name=self.config.local_hostname, port=port)
+        ports, tries = client_ports()
+        for chosen in random.sample(ports, min(tries, len(ports))):
+            try:
+                return self.lend(size_bytes, port=chosen)
+            except PortTaken:
+                continue
+        return self.lend(size_bytes)
 
     def _wait_mounted(self, node: _core.Node) -> None:
         deadline = time.monotonic() + MOUNT_TIMEOUT_MS / 1000

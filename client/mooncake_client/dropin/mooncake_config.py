@@ -10,7 +10,9 @@ from __future__ import annotations
 import difflib
 import json
 import logging
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +25,8 @@ log = logging.getLogger("mooncake_store.dropin")
 
 DEFAULT_MASTER_PORT: Final = 50051
 CONFIG_FILE_BYTES_MAX: Final = 1 << 20
+CLIENT_PORT_MIN, CLIENT_PORT_MAX, CLIENT_PORT_TRIES = 12_300, 14_300, 20
+"""Mooncake's: firewalls are opened for them. When none of those tried is free, any free port is taken."""
 
 KNOWN_PROTOCOLS: Final = frozenset(
     [
@@ -45,7 +49,7 @@ KNOWN_PROTOCOLS: Final = frozenset(
     ]
 )
 _TRUE: Final = frozenset(("true", "1", "yes", "on", "enable"))
-_FALSE: Final = frozenset(("false", "0", "no", "off", "disable", ""))
+_FALSE: Final = frozenset(("false", "0", "no", "off", "disable"))
 
 _SPELLINGS: Final[Mapping[str, str]] = {
     "device_name": "device_name",
@@ -126,6 +130,7 @@ class MooncakeConfig:
             self.enable_client_http_server, field="enable_client_http_server"
         )
         self.tenant_id = self.tenant_id or "default"
+        self.ssd_offload_path = self.ssd_offload_path or ""
         port = str(self.client_http_port).strip()
         if not (port.isascii() and port.isdigit() and int(port[:6]) <= 65535):
             raise InvalidArgument(f"client_http_port {self.client_http_port!r} is not in 0..65535")
@@ -173,7 +178,8 @@ def load_config(path: str, overrides: Mapping[str, Any]) -> MooncakeConfig:
         _SPELLINGS.get(name, name) == "master_server_address" for name in [*settings, *overrides]
     ):
         raise InvalidArgument(
-            "neither MOONCAKE_CONFIG_PATH (a file) nor MOONCAKE_MASTER (host:port) is in the environment"
+            "Neither the environment variable 'MOONCAKE_CONFIG_PATH' nor 'MOONCAKE_MASTER' is set."
+            " The one names a file, the other a master (host:port)"
         )
     defaults = FILE_DEFAULTS if path else ENVIRONMENT_DEFAULTS
     return from_mapping({**settings, **overrides}, defaults, where=path or "the environment")
@@ -195,13 +201,37 @@ def file_settings(path: str) -> dict[str, Any]:
 
 
 def environment_settings() -> dict[str, Any]:
-    """What the environment says, not yet checked."""
-    return {name: os.environ[key] for key, name in _VARIABLES.items() if os.environ.get(key)}
+    """What the environment says, not yet checked. A variable set to nothing is an empty setting."""
+    return {name: os.environ[key] for key, name in _VARIABLES.items() if key in os.environ}
+
+
+def client_ports() -> tuple[range, int]:
+    """Ports of which a process whose local_hostname has none takes one, and how many are tried."""
+    first = _number("MC_STORE_CLIENT_MIN_PORT", CLIENT_PORT_MIN, 1, 65535)
+    last = _number("MC_STORE_CLIENT_MAX_PORT", CLIENT_PORT_MAX, first, 65535)
+    return range(first, last + 1), _number("MC_STORE_CLIENT_SETUP_RETRIES", CLIENT_PORT_TRIES, 1, 1000)
+
+
+def client_metrics_enabled() -> bool:
+    """Whether MC_STORE_CLIENT_METRIC leaves the metrics of the client's own HTTP port on."""
+    name = "MC_STORE_CLIENT_METRIC"
+    return parse_bool(os.environ.get(name) or "1", field=name)
+
+
+def _number(name: str, default: int, minimum: int, maximum: int) -> int:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return default
+    number = int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
+    if not minimum <= number <= maximum:
+        raise InvalidArgument(f"{name} {text!r} is not in {minimum}..{maximum}")
+    return number
 
 
 _VARIABLES: Final[Mapping[str, str]] = {
     "MOONCAKE_MASTER": "master_server_address",
-    "MOONCAKE_LOCAL_HOSTNAME": "local_hostname",
+    "LOCAL_HOSTNAME": "local_hostname",
+    "MOONCAKE_LOCAL_HOSTNAME": "local_hostname",  # wins over the one above
     "MOONCAKE_TE_META_DATA_SERVER": "metadata_server",
     "MOONCAKE_GLOBAL_SEGMENT_SIZE": "global_segment_size",
     "MOONCAKE_LOCAL_BUFFER_SIZE": "local_buffer_size",
@@ -214,9 +244,11 @@ _VARIABLES: Final[Mapping[str, str]] = {
     "MOONCAKE_CLIENT_HTTP_PORT": "client_http_port",
 }
 
+DEFAULT_GLOBAL_SEGMENT_SIZE: Final = 3_355_443_200
+DEFAULT_LOCAL_BUFFER_SIZE: Final = 1_073_741_824
 FILE_DEFAULTS: Final[Mapping[str, Any]] = {
-    "global_segment_size": 3355443200,
-    "local_buffer_size": 1073741824,
+    "global_segment_size": DEFAULT_GLOBAL_SEGMENT_SIZE,
+    "local_buffer_size": DEFAULT_LOCAL_BUFFER_SIZE,
     "protocol": "tcp",
     "device_name": "",
 }
@@ -254,7 +286,7 @@ def from_mapping(values: Mapping[str, Any], defaults: Mapping[str, Any], *, wher
         if name not in settings
     ]
     if missing:
-        raise InvalidArgument(f"{where}: {', '.join(missing)} not given")
+        raise InvalidArgument(f"{where}: Missing required config field: {', '.join(missing)}")
     return MooncakeConfig(**settings)
 
 
@@ -270,9 +302,18 @@ def parse_bool(value: object, *, field: str) -> bool:
     raise InvalidArgument(f"{field}: {value!r} is not a bool; write true or false")
 
 
+def _parse_segment_size(value: Any) -> int:
+    """Bytes of a size in any form; the name under which programs import it."""
+    return parse_size(_plain(value), field="global_segment_size")
+
+
 def _plain(size: Any) -> Any:
-    """What counts as a whole number elsewhere (numpy's) counts here."""
-    return size if isinstance(size, (str, bool)) or not hasattr(size, "__index__") else size.__index__()
+    """What counts as a whole number elsewhere (numpy's) counts here; of a bare fraction the whole part."""
+    if isinstance(size, float):
+        return int(size) if math.isfinite(size) else str(size)
+    if isinstance(size, str):
+        return re.sub(r"^\s*([0-9]+)\.[0-9]+\s*$", r"\1", size)
+    return size if isinstance(size, bool) or not hasattr(size, "__index__") else size.__index__()
 
 
 def _nearest(name: str) -> str:

@@ -14,7 +14,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from mooncake_client.dropin.base import Key, Memory, StoreBase, items_of, keys_of
+from mooncake_client.dropin.base import Key, Memory, items_of, keys_of
+from mooncake_client.dropin.buffers import Buffers
 from mooncake_client.dropin.codes import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -81,7 +82,7 @@ class Staging:
             self._bytes = 0
 
 
-class PiecesOfValues(StoreBase):
+class PiecesOfValues(Buffers):
     def _start_parts(self) -> None:
         super()._start_parts()
         self._staging = Staging()
@@ -153,7 +154,7 @@ class PiecesOfValues(StoreBase):
         `dst_offsets`.
 
         Answers in the same three levels: bytes, -704 for a value that is not there, -600 for a range outside
-        it or lists that do not fit.
+        it, or outside the buffer where that is registered, and for lists that do not fit.
         """
         pointers = [operator.index(pointer) for pointer in items_of(buffer_ptrs, "buffer_ptrs")]
         keys = [keys_of(one) for one in items_of(all_keys, "all_keys")]
@@ -171,10 +172,14 @@ class PiecesOfValues(StoreBase):
                 counts = {len(column[i]) for column in columns}
                 if len(lengths) == 1 and counts == {len(names)} and pointers[i] > 0:
                     wanted.setdefault(key, []).append((i, j))
+        with self._lock:
+            ends = [self._registered.end_of(pointer) for pointer in pointers]
         for key, value in self._one_by_one(list(wanted)):
             for i, j in wanted[key]:
                 answers[i][j] = [
-                    _copy_range(value, source, pointers[i] + target, size) if target >= 0 else INVALID_PARAMS
+                    _copy_range(value, source, pointers[i] + target, size)
+                    if _fits(pointers[i] + target, size, pointers[i], ends[i])
+                    else INVALID_PARAMS
                     for target, source, size in zip(*(column[i][j] for column in columns), strict=True)
                 ]
         return answers
@@ -382,6 +387,10 @@ def _copy_ranges(value: _core.BufferHandle, ranges: list[tuple[int, int, int]], 
 
 def _copy_range(value: _core.BufferHandle | int, source: int, target: int, size: int) -> int:
     return value if isinstance(value, int) else _copy_ranges(value, [(target, size, source)], reads=True)
+
+
+def _fits(target: int, size: int, start: int, end: int | None) -> bool:
+    return target >= start and (end is None or target + size <= end)
 
 
 def _at(column: Any, i: int, j: int) -> Any:

@@ -49,11 +49,16 @@ class PlainValues(StoreBase):
         return self._put_parts(key, args, config, upsert=True)
 
     def _put_one(self, key: Key, value: Memory, config: ReplicateConfig, *, upsert: bool) -> int:
-        return self._put_values([key_of(key)], [value], config, upsert=upsert)[0]
+        name = key_of(key)
+        return (
+            INVALID_PARAMS
+            if self._serves_only()
+            else self._put_values([name], [value], config, upsert=upsert)[0]
+        )
 
     def _put_all(self, keys: list[str], values: list[Any], config: ReplicateConfig, *, upsert: bool) -> int:
         names, memory = keys_of(keys), [_whole(value) for value in items_of(values, "values")]
-        if len(names) != len(memory) or any(one is None for one in memory):
+        if len(names) != len(memory) or any(one is None for one in memory) or self._serves_only():
             return INVALID_PARAMS
         return next(filter(None, self._put_values(names, memory, config, upsert=upsert)), OK)
 
@@ -65,6 +70,11 @@ class PlainValues(StoreBase):
             return OK
         pieces = [view if view.c_contiguous else view.tobytes() for view in views if view.nbytes]
         return self._put_one(key, pieces or None, config, upsert=upsert)
+
+    def _serves_only(self) -> bool:
+        """A store that was set up with local_buffer_size 0 lends memory and reads, as Mooncake's does."""
+        membership = self._membership
+        return membership is not None and membership.config.local_buffer_size == 0
 
     # ---- get
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from mooncake_client.client_http import masters_known_at
 from mooncake_client.dropin.base import log
-from mooncake_client.dropin.buffers import Buffers
 from mooncake_client.dropin.codes import INVALID_PARAMS, NOT_SUPPORTED, OK, error_code
 from mooncake_client.dropin.host_memory import MooncakeHostMemAllocator
 from mooncake_client.dropin.membership import Membership
@@ -50,9 +49,7 @@ def _positional(
 _SETUP = inspect.signature(_positional)
 
 
-class MooncakeDistributedStore(
-    PlainValues, Buffers, PiecesOfValues, Tensors, TpTensors, ParallelTensors, PoolVerbs
-):
+class MooncakeDistributedStore(PlainValues, PiecesOfValues, Tensors, TpTensors, ParallelTensors, PoolVerbs):
     """Mooncake's store over this project's client; `docs/dropin.md` says what differs.
 
     Codes, not exceptions: 0 or more is success, below it one of Mooncake's numbers. Exceptions say that the

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import logging
 import signal
 import sys
@@ -29,9 +30,10 @@ log = logging.getLogger("mooncake_store.dropin.rest")
 BODY_BYTES_MAX: Final = 100 << 20
 GRACE_S_MAX: Final = 3_600
 _RETRY_S: Final = 1.0
+_PREFILL, _DECODE = "prefill", "decode"
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[["MooncakeStoreService", web.Request], Awaitable[web.Response]]
 
 
 class Refused(Exception):
@@ -42,149 +44,208 @@ class Refused(Exception):
         self.status, self.body = status, {"error": error, **beside}
 
 
-class StoreService:
-    """The routes over one store that has joined the pool. Must not outlive it."""
+def _answered(handler: Handler) -> Handler:
+    """A handler that answers what it raises, as JSON, instead of raising it."""
+
+    @functools.wraps(handler)
+    async def answer(service: MooncakeStoreService, request: web.Request) -> web.Response:
+        try:
+            return await handler(service, request)
+        except Refused as refused:
+            return web.json_response(refused.body, status=refused.status)
+        except Exception as error:
+            log.exception("%s", handler.__name__)
+            return web.json_response({"error": str(error)}, status=500)
+
+    return answer
+
+
+class MooncakeStoreService:
+    """The routes over one store that has joined the pool; must not outlive it.
+
+    current_mode, mounted_segment_ids, last_mount_info: what /api/reconfigure has made of the process. It
+    begins as `prefill`, which lends no path; `decode` lends one.
+    """
 
     def __init__(self, store: MooncakeDistributedStore, config: MooncakeConfig) -> None:
-        self._store = store
-        self._config = config
-        self._mounted: list[str] = []  # of the last /api/reconfigure
-        self._reconfiguring = asyncio.Lock()
+        self.store = store
+        self.config = config
+        self.current_mode = _PREFILL
+        self.mounted_segment_ids: list[str] = []
+        self.last_mount_info: dict[str, Any] = {}
+        self._state_lock = asyncio.Lock()
 
     def application(self) -> web.Application:
-        app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_refusals])
+        app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.add_routes(
             [
-                web.put("/api/put", self.put),
-                web.get("/api/get/{key:.+}", self.get),
-                web.get("/api/exist/{key:.+}", self.exist),
-                web.delete("/api/remove/{key:.+}", self.remove),
-                web.delete("/api/remove_all", self.remove_all),
-                web.post("/api/mount_shm", self.mount_shm),
-                web.post("/api/unmount_shm", self.unmount),
-                web.post("/api/mount", self.mount),
-                web.post("/api/unmount", self.unmount),
-                web.post("/api/unmount_local_disk", self.unmount_local_disk),
-                web.post("/api/reconfigure", self.reconfigure),
+                web.put("/api/put", self.handle_put),
+                web.get("/api/get/{key:.+}", self.handle_get),
+                web.get("/api/exist/{key:.+}", self.handle_exist),
+                web.delete("/api/remove/{key:.+}", self.handle_remove),
+                web.delete("/api/remove_all", self.handle_remove_all),
+                web.post("/api/mount_shm", self.handle_mount_shm),
+                web.post("/api/unmount_shm", self.handle_unmount_shm),
+                web.post("/api/mount", self.handle_mount),
+                web.post("/api/unmount", self.handle_unmount),
+                web.post("/api/unmount_local_disk", self.handle_unmount_local_disk),
+                web.post("/api/reconfigure", self.handle_reconfigure),
             ]
         )
         return app
 
     # ---- values
 
-    async def put(self, request: web.Request) -> web.StreamResponse:
+    @_answered
+    async def handle_put(self, request: web.Request) -> web.Response:
         body = await _json(request)
         key, value = body.get("key"), body.get("value")
         if not isinstance(key, str) or not isinstance(value, str) or not key or not value:
             raise Refused(400, "Missing key or value")
-        if await asyncio.to_thread(self._store.put, key, value.encode("utf-8")) != 0:
+        if await asyncio.to_thread(self.store.put, key, value.encode("utf-8")) != 0:
             raise Refused(500, "PUT operation failed")
         return web.json_response({"status": "success"})
 
-    async def get(self, request: web.Request) -> web.StreamResponse:
-        key = request.match_info["key"]
-        handle = await asyncio.to_thread(self._store.get_buffer, key)
-        if handle is None:
+    @_answered
+    async def handle_get(self, request: web.Request) -> web.Response:
+        value = await asyncio.to_thread(self.store.get, request.match_info["key"])
+        if not value:
             raise Refused(404, "Key not found")
-        return web.Response(body=bytes(memoryview(handle)), content_type="application/octet-stream")
+        return web.Response(body=value, content_type="application/octet-stream")
 
-    async def exist(self, request: web.Request) -> web.StreamResponse:
-        found = await asyncio.to_thread(self._store.is_exist, request.match_info["key"])
+    @_answered
+    async def handle_exist(self, request: web.Request) -> web.Response:
+        found = await asyncio.to_thread(self.store.is_exist, request.match_info["key"])
         if found < 0:
             raise Refused(500, f"Exist operation failed, ret={found}")
         return web.json_response({"exists": found == 1})
 
-    async def remove(self, request: web.Request) -> web.StreamResponse:
-        if await asyncio.to_thread(self._store.remove, request.match_info["key"]) != 0:
+    @_answered
+    async def handle_remove(self, request: web.Request) -> web.Response:
+        if await asyncio.to_thread(self.store.remove, request.match_info["key"]) != 0:
             raise Refused(500, "Remove operation failed")
         return web.json_response({"status": "success"})
 
-    async def remove_all(self, request: web.Request) -> web.StreamResponse:
-        removed = await asyncio.to_thread(self._store.remove_all)
+    @_answered
+    async def handle_remove_all(self, request: web.Request) -> web.Response:
+        removed = await asyncio.to_thread(self.store.remove_all)
         if removed < 0:
             raise Refused(500, "RemoveAll operation failed")
         return web.json_response({"status": f"success removed {removed} keys"})
 
     # ---- memory
 
-    async def mount(self, request: web.Request) -> web.StreamResponse:
-        size = _count((await _json(request)).get("size"))
+    @_answered
+    async def handle_mount(self, request: web.Request) -> web.Response:
+        body = await _json(request)
+        size = _count(body.get("size"))
         if not size:
-            raise Refused(400, "Missing or invalid size")
-        return web.json_response(await self._lend(size))
+            raise Refused(400, "Invalid size")
+        mounted = await asyncio.to_thread(
+            self.store.allocate_and_mount_segment, size, *self._transport_of(body)
+        )
+        segment_ids = _segment_ids(mounted)
+        return web.json_response(
+            {"status": "success", "segment_ids": segment_ids, "allocated_size": mounted["allocated_size"]}
+        )
 
-    async def mount_shm(self, request: web.Request) -> web.StreamResponse:
+    @_answered
+    async def handle_unmount(self, request: web.Request) -> web.Response:
+        return _unmounted(
+            await self._take_back(self.store.unmount_and_free_segment, *_segments_of(await _json(request)))
+        )
+
+    @_answered
+    async def handle_mount_shm(self, request: web.Request) -> web.Response:
         body = await _json(request)
-        name, size, offset = body.get("name"), _count(body.get("size")), _count(body.get("offset", 0))
-        if not isinstance(name, str) or not name or not size or offset is None:
+        path = _shm_name_to_path(body.get("name"))
+        size, offset = _count(body.get("size")), _count(body.get("offset", 0))
+        if path is None or not size or offset is None:
             raise Refused(400, "Missing or invalid name or size")
-        return web.json_response(await self._lend_path(f"/dev/shm/{name.lstrip('/')}", size, offset))
+        mounted = await asyncio.to_thread(
+            self.store.mount_segment, path, size, offset, *self._transport_of(body)
+        )
+        return web.json_response({"status": "success", "segment_ids": _segment_ids(mounted)})
 
-    async def unmount(self, request: web.Request) -> web.StreamResponse:
-        body = await _json(request)
-        identities = body.get("segment_ids")
-        identities = [identities] if isinstance(identities, str) else identities
-        grace = _count(body.get("grace_period_seconds", 0))
-        if not isinstance(identities, list) or not identities or not all(map(_is_text, identities)):
-            raise Refused(400, "Missing or invalid segment_ids")
-        if grace is None or grace > GRACE_S_MAX:
-            raise Refused(400, f"grace_period_seconds is not in 0..{GRACE_S_MAX}")
-        failed = await self._take_back(identities, grace)
-        if failed:
-            raise Refused(500, "Unmount failed", failed_segment_ids=failed)
-        return web.json_response({"status": "success"})
+    @_answered
+    async def handle_unmount_shm(self, request: web.Request) -> web.Response:
+        segment_ids, grace_s = _segments_of(await _json(request))
+        async with self._state_lock:
+            failed = await self._take_back(self.store.unmount_segment, segment_ids, grace_s)
+            self._forget(set(segment_ids) - set(failed))
+        return _unmounted(failed)
 
-    async def unmount_local_disk(self, request: web.Request) -> web.StreamResponse:
-        grace = _count((await _json(request)).get("grace_period_seconds", 0))
-        if grace is None or grace > GRACE_S_MAX:
-            raise Refused(400, f"grace_period_seconds is not in 0..{GRACE_S_MAX}")
-        code = await asyncio.to_thread(self._store.unmount_local_disk_segment, grace)
+    @_answered
+    async def handle_unmount_local_disk(self, request: web.Request) -> web.Response:
+        grace_s = _grace_of(await _json(request))
+        code = await asyncio.to_thread(self.store.unmount_local_disk_segment, grace_s)
         if code != 0:
             raise Refused(500, f"Unmount failed, ret={code}")
         return web.json_response({"status": "success"})
 
-    async def reconfigure(self, request: web.Request) -> web.StreamResponse:
-        """Lend other memory, then take back what the last one lent: of a path (decode) or of this process."""
+    @_answered
+    async def handle_reconfigure(self, request: web.Request) -> web.Response:
+        """`decode`: lend a path, then take the one before back. `prefill`: lend none."""
         body = await _json(request)
         mode = body.get("mode")
-        async with self._reconfiguring:
-            if mode == "decode":
-                path, size, offset = body.get("path"), _count(body.get("size")), _count(body.get("offset", 0))
-                if not isinstance(path, str) or not path or not size or offset is None:
-                    raise Refused(400, "Missing or invalid path or size")
-                mounted = await self._lend_path(path, size, offset)
-            elif mode == "prefill":
-                mounted = await self._lend(self._config.global_segment_size)
-            else:
-                raise Refused(400, f"mode {mode!r} is neither decode nor prefill")
-            failed = await self._take_back(self._mounted, 0) if self._mounted else []
-            self._mounted = mounted["segment_ids"]
+        if mode not in (_DECODE, _PREFILL):
+            raise Refused(400, f"Invalid mode {mode!r}: it is {_DECODE} or {_PREFILL}")
+        async with self._state_lock:
+            if mode == _DECODE:
+                return await self._lend_path(body)
+            return await self._lend_none({"status": "success", "mode": _PREFILL})
+
+    async def _lend_path(self, body: dict[str, Any]) -> web.Response:
+        path, size, offset = body.get("path"), _count(body.get("size")), _count(body.get("offset", 0))
+        if not isinstance(path, str) or not path or not size or offset is None:
+            raise Refused(400, "Missing path or size")
+        protocol, location = self._transport_of(body)
+        told = {"path": path, "size": size, "offset": offset, "protocol": protocol, "location": location}
+        older = list(self.mounted_segment_ids)
+        if not older or told != self.last_mount_info:
+            mounted = await asyncio.to_thread(
+                self.store.mount_segment, path, size, offset, protocol, location
+            )
+            if mounted["ret"] != 0:
+                error = f"Mount failed, ret={mounted['ret']}; rolled back to {_PREFILL}"
+                return await self._lend_none({"error": error, "mode": _PREFILL}, status=500)
+            self.mounted_segment_ids = [*mounted["segment_ids"], *older]
+            self.current_mode, self.last_mount_info = _DECODE, told
+            failed = await self._take_back(self.store.unmount_segment, older, 0)
+            self._forget(set(older) - set(failed))
+            if failed:
+                return _unmounted(failed)
+        return web.json_response(
+            {"status": "success", "mode": _DECODE, "segment_ids": self.mounted_segment_ids}
+        )
+
+    async def _lend_none(self, answer: dict[str, Any], status: int = 200) -> web.Response:
+        segment_ids = list(self.mounted_segment_ids)
+        failed = await self._take_back(self.store.unmount_segment, segment_ids, 0)
+        self._forget(set(segment_ids) - set(failed))
         if failed:
-            raise Refused(500, "Unmount failed", failed_segment_ids=failed)
-        return web.json_response(mounted)
+            return _unmounted(failed)
+        self.current_mode, self.last_mount_info = _PREFILL, {}
+        return web.json_response(answer, status=status)
 
-    async def _lend(self, size: int) -> dict[str, Any]:
-        mounted = await asyncio.to_thread(self._store.allocate_and_mount_segment, size)
-        return _mounted(mounted, allocated_size=mounted["allocated_size"])
+    def _forget(self, segment_ids: set[str]) -> None:
+        """These are lent no more; without any the process is as it began."""
+        known = self.mounted_segment_ids
+        self.mounted_segment_ids = [one for one in known if one not in segment_ids]
+        if known and not self.mounted_segment_ids:
+            self.current_mode, self.last_mount_info = _PREFILL, {}
 
-    async def _lend_path(self, path: str, size: int, offset: int) -> dict[str, Any]:
-        return _mounted(await asyncio.to_thread(self._store.mount_segment, path, size, offset))
+    def _transport_of(self, body: dict[str, Any]) -> tuple[str, str]:
+        return str(body.get("protocol") or self.config.protocol), str(body.get("location") or "")
 
-    async def _take_back(self, identities: Sequence[str], grace_s: int) -> list[str]:
+    async def _take_back(
+        self, unmount: Callable[..., int], segment_ids: Sequence[str], grace_s: int
+    ) -> list[str]:
         """Those that could not be unmounted."""
-        codes = [
-            await asyncio.to_thread(self._store.unmount_segment, [identity], grace_s)
-            for identity in identities
+        beside = (grace_s,) if grace_s else ()
+        return [
+            identity for identity in segment_ids if await asyncio.to_thread(unmount, [identity], *beside) != 0
         ]
-        return [identity for identity, code in zip(identities, codes, strict=True) if code != 0]
-
-
-@web.middleware
-async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except Refused as refused:
-        return web.json_response(refused.body, status=refused.status)
 
 
 async def _json(request: web.Request) -> dict[str, Any]:
@@ -197,10 +258,40 @@ async def _json(request: web.Request) -> dict[str, Any]:
     return body
 
 
-def _mounted(answer: dict[str, Any], **beside: Any) -> dict[str, Any]:
-    if answer["ret"] != 0:
-        raise Refused(500, f"Mount failed, ret={answer['ret']}")
-    return {"status": "success", "segment_ids": answer["segment_ids"], **beside}
+def _segment_ids(mounted: dict[str, Any]) -> list[str]:
+    if mounted["ret"] != 0:
+        raise Refused(500, f"Mount failed, ret={mounted['ret']}")
+    return list(mounted["segment_ids"])
+
+
+def _unmounted(failed: list[str]) -> web.Response:
+    if failed:
+        return web.json_response({"error": "Unmount failed", "failed_segment_ids": failed}, status=500)
+    return web.json_response({"status": "success"})
+
+
+def _segments_of(body: dict[str, Any]) -> tuple[list[str], int]:
+    """Which segments a body names, one or several, and the grace period in seconds."""
+    named = body.get("segment_ids")
+    segment_ids = [named] if isinstance(named, str) else named
+    if not isinstance(segment_ids, list) or not segment_ids or not all(map(_is_text, segment_ids)):
+        raise Refused(400, "Missing segment_ids, or not names of segments")
+    return segment_ids, _grace_of(body)
+
+
+def _grace_of(body: dict[str, Any]) -> int:
+    grace_s = _count(body.get("grace_period_seconds", 0))
+    if grace_s is None or grace_s > GRACE_S_MAX:
+        raise Refused(400, f"grace_period_seconds is not in 0..{GRACE_S_MAX}")
+    return grace_s
+
+
+def _shm_name_to_path(name: object) -> str | None:
+    """The file of a shared-memory object; None for what is no name of one, such as a path."""
+    if not isinstance(name, str):
+        return None
+    bare = name.removeprefix("/")
+    return f"/dev/shm/{bare}" if bare not in ("", ".", "..") and "/" not in bare else None
 
 
 def _count(value: Any) -> int | None:
@@ -209,7 +300,7 @@ def _count(value: Any) -> int | None:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    return isinstance(value, str) and bool(value)
 
 
 # ---- the process
@@ -247,7 +338,7 @@ async def serve(store: MooncakeDistributedStore, config: MooncakeConfig, endpoin
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    runner = web.AppRunner(StoreService(store, config).application(), access_log=None)
+    runner = web.AppRunner(MooncakeStoreService(store, config).application(), access_log=None)
     await runner.setup()
     try:
         try:
