@@ -28,7 +28,8 @@ _ASK_S: Final = 5.0
 class ClientHttp:
     """Listens on host:port (0: any). health: a number of HEALTH; counters: by name; masters: their addresses.
 
-    Raises OSError where the port is taken.
+    exposition: what /metrics tells besides; None: there are no metrics. Raises OSError where the port is
+    taken.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class ClientHttp:
         health: Callable[[], int],
         counters: Callable[[], Mapping[str, int]],
         masters: Sequence[Endpoint],
+        exposition: Callable[[], str] | None = str,
     ) -> None:
         addresses = [str(master) for master in masters]
 
@@ -53,14 +55,23 @@ class ClientHttp:
                         status, json.dumps({"status": HEALTH[code], "code": code}), "application/json"
                     )
                 elif path in ("/metrics", "/metrics/summary"):
-                    form = "mooncake_client_{} {}\n" if path == "/metrics" else "{}={} "
-                    lines = (form.format(name, value) for name, value in sorted(counters().items()))
-                    self._answer(HTTPStatus.OK, "".join(lines), "text/plain; version=0.0.4")
+                    self._answer_metrics(path)
                 elif path == "/master":
                     body = json.dumps({"master_server_address": addresses})
                     self._answer(HTTPStatus.OK, body, "application/json")
                 else:
                     self._answer(HTTPStatus.NOT_FOUND, "not found\n", "text/plain")
+
+            def _answer_metrics(self, path: str) -> None:
+                if exposition is None:
+                    self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "metrics not available\n", "text/plain")
+                    return
+                whole = path == "/metrics"
+                form = "mooncake_client_{} {}\n" if whole else "{}={} "
+                text = "".join(form.format(name, value) for name, value in sorted(counters().items()))
+                self._answer(
+                    HTTPStatus.OK, text + (exposition() if whole else ""), "text/plain; version=0.0.4"
+                )
 
             def _answer(self, status: HTTPStatus, body: str, kind: str) -> None:
                 packed = body.encode("utf-8")

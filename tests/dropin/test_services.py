@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -11,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from dropin.conftest import MIB, JoinPool
+from dropin.conftest import MIB
 from processes import Process
 
 from mooncake_client.dropin import MooncakeDistributedStore
@@ -263,33 +262,3 @@ def test_server_names_what_is_wrong(
         assert ended.value.code == 2
         assert named in capsys.readouterr().err
     assert main(["--max-wait-time=0"]) == 1
-
-
-def test_client_http_port(join: JoinPool, master_address: str) -> None:
-    store = MooncakeDistributedStore()
-    settings = ("127.0.0.1", "x", 16 * MIB, 0, "tcp", "", master_address)
-    assert store.setup(*settings, enable_client_http_server=True, client_http_port=0) == 0
-    membership = store._membership
-    assert membership is not None
-    assert membership.http is not None
-    port = membership.http.port
-
-    def get(path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-    assert get("/health") == (200, '{"status": "healthy", "code": 0}')
-    status, metrics = get("/metrics")
-    assert status == 200
-    assert "mooncake_client_nodes 1\n" in metrics
-    assert get("/metrics/summary")[0] == 200
-    assert get("/nothing")[0] == 404
-    other = MooncakeDistributedStore()
-    assert other.setup(*settings, enable_client_http_server=True, client_http_port=port) < 0
-    assert store.close() == 0
-    with socket.create_server(("127.0.0.1", port)):
-        pass

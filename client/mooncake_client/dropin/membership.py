@@ -10,12 +10,17 @@ import os
 import random
 import threading
 import time
-from typing import Final
+from typing import Final, cast
 
 from mooncake_client.client_config import client_config
 from mooncake_client.client_http import ClientHttp
 from mooncake_client.connection import connect
-from mooncake_client.dropin.mooncake_config import MooncakeConfig, client_ports
+from mooncake_client.dropin.client_metrics import ClientMetrics, MeasuredClient
+from mooncake_client.dropin.mooncake_config import (
+    MooncakeConfig,
+    client_metrics_enabled,
+    client_ports,
+)
 from mooncake_client.node_config import NodeConfig
 from mooncake_store import _core
 from mooncake_store.endpoints import Endpoint
@@ -51,6 +56,10 @@ class Membership:
             },
         )
         self.client = connect(self._client_config)
+        self._metrics: ClientMetrics | None = None
+        if config.enable_client_http_server and client_metrics_enabled():
+            self._metrics = ClientMetrics()
+            self.client = cast(_core.Client, MeasuredClient(self.client, self._metrics))
         self._lock = threading.Lock()
         self._nodes: dict[str, _core.Node] = {}
         self.hostname = config.local_hostname
@@ -136,7 +145,11 @@ class Membership:
         endpoint = Endpoint("127.0.0.1", port)
         try:
             return ClientHttp(
-                endpoint, health=self.health, counters=self.counters, masters=self.config.masters()
+                endpoint,
+                health=self.health,
+                counters=self.counters,
+                masters=self.config.masters(),
+                exposition=None if self._metrics is None else self._metrics.exposition,
             )
         except OSError as error:
             raise cannot_listen(endpoint, "client_http_port", error) from error
@@ -148,14 +161,14 @@ class Membership:
         return 0 if self.client.is_connected else 2
 
     def counters(self) -> dict[str, int]:
-        """Of the memory lent, summed over its nodes."""
+        """Of the memory lent, summed over its nodes, and of what this store moved."""
         with self._lock:
             nodes = set(self._nodes.values())
         total = {"nodes": len(nodes), "connected": int(self.client.is_connected)}
         for node in nodes:
             for name, value in node.status()["stats"].items():
                 total[name] = total.get(name, 0) + value
-        return total
+        return total if self._metrics is None else {**total, **self._metrics.summary()}
 
     def end(self) -> None:
         with self._lock:
