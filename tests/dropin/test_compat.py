@@ -27,6 +27,19 @@ NAMES = (
     "_tensor_metadata_size, _deserialize_tensor, _get_pyclient_from_wrapper, KVCACHE, GENERAL, COMPLETE, "
     "REPLICA_COPY, SUCCESS"
 )
+MODULES = {
+    "async_store": "MooncakeDistributedStoreAsync",
+    "buffer_pool": "BufferPool, RegisteredBufferPool",
+    "dataproto_catalog": "DataProtoCatalog",
+    "http_metadata_server": "KVBootstrapServer",
+    "mooncake_config": "MooncakeConfig, DEFAULT_GLOBAL_SEGMENT_SIZE, DEFAULT_LOCAL_BUFFER_SIZE, "
+    "_parse_segment_size",
+    "mooncake_store_service": "MooncakeStoreService, _shm_name_to_path, sync_main",
+    "structured_object_store": "BundleTransferPolicy, FieldSchema, MooncakeBundleTransfer, "
+    "MooncakeDataProtoRef, RemoteBundleRef, StructuredMemberSlice, StructuredObjectPayload, "
+    "StructuredObjectReadSpec, export_dataproto_ref, export_ref, import_dataproto_ref, import_ref, "
+    "is_dataproto_ref_handle, raw_destination, tensor_object_buffer",
+}
 
 
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -64,6 +77,9 @@ def test_every_name_can_be_imported(installed: Path) -> None:
         installed, "from mooncake import BufferPool, RegisteredBufferPool as R; print(R is BufferPool)"
     )
     assert done.stdout.strip() == "True", done.stderr
+    for module, names in MODULES.items():
+        done = python(installed, f"from mooncake.{module} import {names}")
+        assert done.returncode == 0, done.stderr
 
 
 def test_store_works_in_a_process_of_its_own(installed: Path, master_address: str) -> None:

@@ -104,4 +104,52 @@ MUTANTS = [
         ),
         (test("dropin/test_setup", "test_wrong_setting_is_refused_by_name"),),
     ),
+    Mutant(
+        "dropin-manifest-names-keys-of-others",
+        "A bundle is read and removed by whatever keys its manifest names.",
+        (
+            Edit(
+                f"{FOLDER}/bundles.py",
+                "isinstance(key, str) and key.startswith(roots) for key in keys)",
+                "isinstance(key, str) for key in keys)",
+            ),
+        ),
+        (test("dropin/test_structured_objects", "test_manifest_that_was_changed_is_not_believed"),),
+    ),
+    Mutant(
+        "dropin-range-ends-with-its-chunk",
+        "A range that goes on in the next chunk is cut off.",
+        (
+            Edit(
+                f"{FOLDER}/bundles.py",
+                "length - taken, at + 1",
+                "0, at + 1",
+            ),
+        ),
+        (test("dropin/test_structured_objects", "test_rows_of_an_array"),),
+    ),
+    Mutant(
+        "dropin-destination-beyond-the-buffer",
+        "A range is written behind the end of a registered buffer.",
+        (
+            Edit(
+                f"{FOLDER}/pieces.py",
+                "end is None or target + size <= end",
+                "end is None or target <= end",
+            ),
+        ),
+        (test("dropin/test_contract", "test_answer_of_a_store_that_has_joined"),),
+    ),
+    Mutant(
+        "dropin-forgotten-lease-is-lent-again-while-it-is-viewed",
+        "Memory of a lease that nobody released goes to the next one although somebody looks at it.",
+        (
+            Edit(
+                f"{FOLDER}/buffer_pool.py",
+                "            if handle.is_viewed:\n                self._forget",
+                "            if handle is None:\n                self._forget",
+            ),
+        ),
+        (test("dropin/test_pool", "test_forgotten_lease_that_is_viewed_is_not_lent_again"),),
+    ),
 ]
