@@ -73,9 +73,10 @@ bool Machine::is_above_watermark() const {
 }
 
 // A round begins when what is used, without what retires already, is above the high watermark, and frees
-// max(eviction_ratio, used - high + eviction_ratio) of the tier; it may take several ticks. Leases and holds
+// max(eviction_ratio, used - high + eviction_ratio) of the tier; it may take several ticks. What exists holds
+// goes after what nobody asked for: somebody who asks for all there is must not keep the tier full. Leases
 // are respected: who needs a byte now breaks them in make_room. True: nothing to do, or nothing that may go.
-bool Machine::evict_at_watermark(Effects& effects) {
+bool Machine::evict_at_watermark(bool may_take_pinned, Effects& effects) {
     if (round_left_bytes_ == 0) {
         if (!is_above_watermark()) return true;
         const auto totals = segments_.dram_totals();
@@ -89,13 +90,15 @@ bool Machine::evict_at_watermark(Effects& effects) {
     }
     std::size_t budget = kExaminedAKey * options_.keys_a_step_max;
     std::size_t victims_left = options_.keys_a_step_max;
-    for (const Pass pass : {Pass::kUnwanted, Pass::kSoftPinned}) {
+    for (const Pass pass : {Pass::kUnwanted, Pass::kKept, Pass::kSoftPinned}) {
         // Soft-pinned ones go only when there is nothing else at all, leased ones included.
         const bool only_pinned = visible_count_ == hard_pinned_count_ + soft_pinned_count_;
-        if (pass == Pass::kSoftPinned && (!options_.evict_soft_pinned || !only_pinned)) break;
+        const bool takes_pinned = may_take_pinned && options_.evict_soft_pinned && only_pinned;
+        if (pass == Pass::kSoftPinned && !takes_pinned) break;
         auto heap = victims(segments_.mounted_dram(), pass, budget);
         for (; !heap.empty() && budget > 0; advance(heap, pass, budget)) {
             if (victims_left-- == 0) return false;
+            if (table_.object(heap.front().victim.ref).is_leased(now_ms_)) break;
             const std::uint64_t bytes = evict(heap.front().victim.ref, pass, effects);
             round_freed_bytes_ += bytes;
             round_left_bytes_ -= std::min(bytes, round_left_bytes_);
@@ -107,6 +110,13 @@ bool Machine::evict_at_watermark(Effects& effects) {
     round_left_bytes_ = 0;
     if (round_freed_bytes_ > 0) ++counters_.eviction_successes;
     return true;
+}
+
+// After a put took space: a tick is too far away for a writer that fills a tier in one. What is soft-pinned
+// waits for that, because the puts under way may be what else there is.
+void Machine::relieve(Effects& effects) {
+    if (is_round_stuck_ || (round_left_bytes_ == 0 && !is_above_watermark())) return;
+    is_round_stuck_ = evict_at_watermark(false, effects) && is_above_watermark();
 }
 
 }  // namespace mooncake::metadata

@@ -26,7 +26,8 @@ bool Machine::tick(std::uint64_t now_ms, Effects& effects) {
     idle = search_needy(budget, effects) && idle;
     idle = go_on_copying(effects) && idle;
     expire_promises();
-    idle = evict_at_watermark(effects) && idle;
+    is_round_stuck_ = false;
+    idle = evict_at_watermark(true, effects) && idle;
     std::size_t compact_budget = kExaminedAKey * options_.keys_a_step_max;
     compact_orders(compact_budget);
     return idle && budget > 0;

@@ -80,6 +80,7 @@ bool Machine::step(Command& command, std::uint64_t now_ms, Effects& effects) {
         return true;
     }
     const bool paused = !is_refused_as_deposed(state) && run(state, effects);
+    if (state.verb == wire::Verb::kPutStart) relieve(effects);
     if (state.done) answered(state);
     return state.done || paused;
 }

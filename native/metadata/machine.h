@@ -322,7 +322,8 @@ class Machine {
     void advance(std::vector<Candidate>& heap, Pass pass, std::size_t& budget);
     std::uint64_t evict(Ref ref, Pass pass, Effects& effects);
     bool is_above_watermark() const;
-    bool evict_at_watermark(Effects& effects);
+    bool evict_at_watermark(bool may_take_pinned, Effects& effects);
+    void relieve(Effects& effects);
 
     // -- copies (copy_verbs.cc)
     struct CopyPlace {
@@ -502,6 +503,7 @@ class Machine {
 
     std::uint64_t round_left_bytes_ = 0;  // of the eviction round under way at the watermark
     std::uint64_t round_freed_bytes_ = 0;
+    bool is_round_stuck_ = false;  // until the next tick: above the watermark, and nothing may go
 
     // The sweep after an expulsion: what still names its slots, looked through in turn.
     std::uint64_t sweep_table_cursor_ = 0;

@@ -79,6 +79,9 @@ class Value:
     leases: int = 0
     hold_until: int = 0
 
+    def is_leased(self, now: int) -> bool:
+        return self.leases > 0 and self.lease_until > now
+
     def kept_until(self) -> int:
         return max(self.lease_until if self.leases else 0, self.hold_until)
 
@@ -129,6 +132,7 @@ class Model:
     promise: Promise | None = None  # to the one put that is parked
     clock: int = 0
     evicted: int = 0
+    is_round_stuck: bool = False
     # The observed retirements that no rule has explained yet.
     observed: deque[int] = field(default_factory=deque)
 
@@ -411,18 +415,34 @@ class Model:
         self.evicted += 1
         return range_bytes(value.size) * len(value.replicas)
 
-    def evict_at_watermark(self) -> None:
+    def _is_above_watermark(self) -> bool:
+        capacity = sum(segment.capacity for segment in self.segments.values())
+        return sum(self.used(number) for number in self.segments) > self.times.high * capacity
+
+    def evict_at_watermark(self, may_take_pinned: bool = True) -> None:
+        if not self._is_above_watermark():
+            return
         capacity = sum(segment.capacity for segment in self.segments.values())
         used = sum(self.used(number) for number in self.segments)
-        if used <= self.times.high * capacity:
-            return
         share = max(self.times.ratio, used / capacity - self.times.high + self.times.ratio)
         left = int(share * capacity) + 1
-        for soft in (False, True):
-            if soft and any(value.pin == 0 for value in self.values.values()):
+        for kept, soft in ((False, False), (True, False), (False, True)):
+            if soft and (not may_take_pinned or any(value.pin == 0 for value in self.values.values())):
                 return
-            while left > 0 and (ranked := self._victims(list(self.segments), False, soft)):
+            while left > 0 and (ranked := self._victims(list(self.segments), kept, soft)):
+                # Among those of one rank the machine looks at any one: it may be a leased one.
+                lowest = [value for rank, value in ranked if rank == ranked[0][0]]
+                if any(value.is_leased(self.now) for value in lowest):
+                    taken = self.observed and any(self.observed[0] in value.replicas for value in lowest)
+                    if not taken:
+                        break
                 left -= self._evict(self._follow(ranked))
+
+    def relieve(self) -> None:
+        """After a put took space; in vain at most once between two ticks."""
+        if not self.is_round_stuck:
+            self.evict_at_watermark(may_take_pinned=False)
+            self.is_round_stuck = self._is_above_watermark()
 
     # -- ends of puts
 
@@ -526,6 +546,7 @@ class Model:
                 segment.range_found()
         if self.promise and self.promise.until <= self.now:
             self.promise = None
+        self.is_round_stuck = False
         self.evict_at_watermark()
 
     def _end_silent_puts(self, observed_only: bool = False) -> None:

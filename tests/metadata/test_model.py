@@ -200,6 +200,7 @@ class Comparison(RuleBasedStateMachine):
             )
             if grant.status == OK:
                 self.granted.append((session, grant))
+        self.model.relieve()
         self.model.explained()
         while ends and self.granted and self.granted[-1][1] in grants:
             self._end(session, self.granted.pop()[1], [OK, OK], session)
@@ -257,6 +258,7 @@ class Comparison(RuleBasedStateMachine):
             return
         grant = Grant(*_core.parse_put_start_reply(command.body)[0]) if command.done else None
         self.model.put_start_parked(session, key, size, flags, grant)
+        self.model.relieve()
         self.model.explained()
         if grant is not None and grant.status == OK:
             self.granted.append((session, grant))

@@ -8,6 +8,10 @@ from metadata.harness import OK
 from mooncake_store import _core
 
 
+def evicted(effects: list[tuple[str, int, int, int]]) -> list[int]:
+    return [replica for kind, _, replica, _ in effects if kind == "retire"]
+
+
 def test_hundred_thousand_keys_come_and_go_with_exact_accounts(make: Make) -> None:
     """Twenty-five times what fits: every batch pushes out the oldest, and nothing is lost on the way."""
     pool = make()
@@ -18,9 +22,10 @@ def test_hundred_thousand_keys_come_and_go_with_exact_accounts(make: Make) -> No
     for first in range(0, 100_000, 500):
         keys = [b"key-%d" % number for number in range(first, first + 500)]
         start = _core.encode_put_start(session, pool.next_sequence(), keys, [64] * 500)
-        _, reply, _, _, _ = machine.execute(verbs["put_start"], start, pool.now)
+        _, reply, effects, _, _ = machine.execute(verbs["put_start"], start, pool.now)
         grants = _core.parse_put_start_reply(reply)
         assert [status for status, _, _ in grants] == [OK] * 500
+        machine.freed(evicted(effects))
         items = [(put_id, [(replica, OK) for replica, _ in places]) for _, put_id, places in grants]
         machine.execute(
             verbs["put_end"], _core.encode_put_end(session, pool.next_sequence(), items), pool.now
@@ -28,7 +33,7 @@ def test_hundred_thousand_keys_come_and_go_with_exact_accounts(make: Make) -> No
         idle = False
         while not idle:
             idle, effects = machine.tick(pool.now)
-            machine.freed([replica for kind, _, replica, _ in effects if kind == "retire"])
+            machine.freed(evicted(effects))
     machine.check_invariants()
     stats = machine.stats()
     assert stats["key_count"] + stats["evicted_keys_total"] == 100_000

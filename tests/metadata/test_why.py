@@ -96,7 +96,7 @@ def test_another_tenants_key_is_named_as_such_and_never_counted_as_present(pool:
 
 
 def test_asking_why_keeps_nothing(make: Make) -> None:
-    pool = make()
+    pool = make(eviction_high_watermark_ratio=1.0)
     node = pool.open()
     pool.mount(node, "a", 128)
     assert pool.put(node, b"old") == [OK]

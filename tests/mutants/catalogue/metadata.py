@@ -437,11 +437,23 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/eviction.cc",
-                "if (pass == Pass::kSoftPinned && (!options_.evict_soft_pinned || !only_pinned)) break;",
-                "if (pass == Pass::kSoftPinned && !options_.evict_soft_pinned) break;",
+                "may_take_pinned && options_.evict_soft_pinned && only_pinned;",
+                "may_take_pinned && options_.evict_soft_pinned;",
             ),
         ),
         (test("metadata/test_eviction", "test_watermark_round_leaves_soft_pinned_while_others_are_leased"),),
+    ),
+    Mutant(
+        "watermark-waits-for-a-tick",
+        "A put that crosses the watermark leaves the round to the next tick.",
+        (
+            Edit(
+                "native/metadata/machine.cc",
+                "    if (state.verb == wire::Verb::kPutStart) relieve(effects);",
+                "    if (state.verb == wire::Verb::kPutStart && now_ms_ == 0) relieve(effects);",
+            ),
+        ),
+        (test("metadata/test_eviction", "test_a_put_that_crosses_the_watermark_begins_the_round_itself"),),
     ),
     Mutant(
         "watermark-evicts-too-little",
