@@ -65,13 +65,20 @@ def four_answers(store: Store, keys: list[str]) -> list[tuple[bool, bool, bool, 
 
 
 @pytest.mark.slow
-def test_all_questions_agree_whoever_won_and_whichever_node_left(master: _core.Master, store: Store) -> None:
+@pytest.mark.parametrize(
+    ("turns", "count", "size"),
+    [(20, 20, 16 * KIB), pytest.param(100, 100, MIB, marks=pytest.mark.nightly)],
+)
+def test_all_questions_agree_whoever_won_and_whichever_node_left(
+    master: _core.Master, store: Store, turns: int, count: int, size: int
+) -> None:
     """UP 5: two put the same keys at once, again and again; then a node leaves. Answers agree."""
-    keys = [f"k{index}" for index in range(20)]
-    with Lent(master, 64 * MIB), Store(lane=lane_of(master)) as other:
-        with Lent(master, 64 * MIB):
-            for turn in range(20):
-                values = {name: [name * (16 * KIB) + bytes([turn])] * len(keys) for name in (b"a", b"b")}
+    keys = [f"k{index}" for index in range(count)]
+    room = max(64 * MIB, 4 * count * size)
+    with Lent(master, room), Store(lane=lane_of(master)) as other:
+        with Lent(master, room):
+            for turn in range(turns):
+                values = {name: [name * size + bytes([turn])] * len(keys) for name in (b"a", b"b")}
                 answers: dict[bytes, list[object]] = {}
                 barrier = threading.Barrier(2)
 
@@ -90,7 +97,7 @@ def test_all_questions_agree_whoever_won_and_whichever_node_left(master: _core.M
                     winner = b"a" if outcomes[b"a"] == "stored" else b"b"
                     assert found == values[winner][index]
                 assert four_answers(other, keys) == [(True,) * 4] * len(keys)
-                if turn < 19:
+                if turn < turns - 1:
                     store.remove_many(keys)
                     assert four_answers(other, keys) == [(False,) * 4] * len(keys)
         for answers_of_key in four_answers(store, keys):
