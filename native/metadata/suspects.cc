@@ -81,11 +81,11 @@ void Machine::probed(wire::SessionId node, ProbeResult result, std::uint64_t now
 }
 
 bool Machine::is_lost(const Session& session, const Suspect& suspect, ProbeResult result) const {
-    const bool is_closed = session.was_attached && !session.attached;
-    if (is_closed && result == ProbeResult::kRefused) return true;
-    if (suspect.failures < kProbeFailuresMin) return false;
-    if (is_closed) return passed_ms(session.detached_ms) >= options_.session_grace_ms;
-    return passed_ms(session.heard_ms) >= std::max(options_.session_grace_ms, options_.client_ttl_ms / 2);
+    // A process that only stands still keeps its connection, and comes back with all it holds (UP 9).
+    if (!session.was_attached || session.attached) return false;
+    if (result == ProbeResult::kRefused) return true;
+    return suspect.failures >= kProbeFailuresMin &&
+           passed_ms(session.detached_ms) >= options_.session_grace_ms;
 }
 
 std::string Machine::endpoint(wire::SegmentId id) const {
