@@ -234,6 +234,24 @@ TEST(gone_everywhere_looks_up_once_more) {
     CHECK_EQUAL(count_of(lost, wire::Verb::kLookup), 2U);
 }
 
+// Two moves in a row, each between a lookup and its read: the value was there all the time.
+TEST(a_value_that_moves_again_while_it_is_read_is_followed) {
+    for (const int moves : {2, 7, 8}) {
+        World w;
+        w.plant("a", "apple", {11});
+        w.node(11).replicas.clear();
+        int lookups = 0;
+        w.on_asked = [&](wire::Verb verb) {
+            if (verb != wire::Verb::kLookup || ++lookups == 1) return;
+            w.plant("a", "apple", {12});
+            if (lookups <= moves) w.node(12).replicas.clear();
+        };
+        const auto found = get(w, {"a"});
+        CHECK_EQUAL(lookups, std::min(moves + 1, int{kLookupsMax}));
+        CHECK_EQUAL(found.results[0].status, moves < int{kLookupsMax} ? Status::kOk : Status::kObjectNotFound);
+    }
+}
+
 TEST(an_expelled_segment_counts_as_gone) {
     World w;
     w.plant("a", "apple", {11});

@@ -166,6 +166,8 @@ void GetBatch::locate(std::uint32_t index, const wire::LookupRecord& record, std
         return;
     }
     auto& entry = entries_[index];
+    entry.told_the_same = entry.lookups > 0 && is_where_it_was(entry, record, first_place);
+    ++entry.lookups;
     entry.step = Step::kLocated;
     entry.first_place = first_place;
     entry.place_count = record.replica_count;
@@ -175,6 +177,15 @@ void GetBatch::locate(std::uint32_t index, const wire::LookupRecord& record, std
     results_[index] = {wire::Status::kOk, record.size, record.put_id};
     if (!capacities_.empty() && record.size > capacities_[index])
         answer(index, wire::Status::kBufferOverflow);
+}
+
+bool GetBatch::is_where_it_was(const Entry& entry, const wire::LookupRecord& record,
+                               std::uint32_t first_place) const {
+    if (entry.place_count != record.replica_count) return false;
+    for (std::uint32_t i = 0; i < entry.place_count; ++i) {
+        if (places_[entry.first_place + i].replica != places_[first_place + i].replica) return false;
+    }
+    return true;
 }
 
 const Route& GetBatch::route(wire::SegmentId segment) {
@@ -456,8 +467,7 @@ void GetBatch::replica_failed(std::uint32_t index, wire::Status status) {
         ++waiting_count_;
         return;
     }
-    if (entry.saw_gone && !entry.looked_up_again) {
-        entry.looked_up_again = true;
+    if (entry.saw_gone && !entry.told_the_same && entry.lookups < kLookupsMax) {
         entry.step = Step::kToLookUp;
         some_failed_ = true;
         return;

@@ -25,6 +25,9 @@ struct GetResult {
     wire::PutId put_id = 0;
 };
 
+// A value that is gone from everywhere it was said to be is looked up again: it may have moved. While it is
+// told elsewhere each time, up to so often.
+inline constexpr std::uint8_t kLookupsMax = 8;
 inline constexpr std::uint64_t kBusyDelayMinMs = 5;  // asking a busy node again; doubles to
 inline constexpr std::uint64_t kBusyDelayMaxMs = 200;
 
@@ -64,7 +67,8 @@ class GetBatch final : public Operation {
         std::uint8_t place_count = 0;
         std::uint8_t tried = 0;  // a bit a place
         std::uint8_t leases = 0;
-        bool looked_up_again = false;
+        std::uint8_t lookups = 0;
+        bool told_the_same = false;  // the last one told what the one before had
         bool saw_gone = false;
         bool saw_busy = false;
         bool has_checksum = false;
@@ -99,6 +103,8 @@ class GetBatch final : public Operation {
     bool ask_lookup(Actions& actions);                   // false: nothing to look up
     bool on_lookup(wire::Bytes body);
     void locate(std::uint32_t index, const wire::LookupRecord& record, std::uint32_t first_place);
+    bool is_where_it_was(const Entry& entry, const wire::LookupRecord& record,
+                         std::uint32_t first_place) const;
     bool ask_unknown_segments(Actions& actions);
     bool plan_reads(std::uint64_t now_ms, Actions& actions);  // false: nothing to read
     int choose_place(const Entry& entry, const std::vector<PeerPlan>& plans);

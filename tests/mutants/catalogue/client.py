@@ -79,11 +79,23 @@ MUTANTS = [
         (
             Edit(
                 "native/client/core/get_batch.cc",
-                "    if (entry.saw_gone && !entry.looked_up_again) {",
-                "    if (entry.saw_gone && entry.looked_up_again) {",
+                "    if (entry.saw_gone && !entry.told_the_same && entry.lookups < kLookupsMax) {",
+                "    if (entry.saw_gone && entry.told_the_same) {",
             ),
         ),
         (native(CORE, "gone_everywhere_looks_up_once_more"),),
+    ),
+    Mutant(
+        "second-move-is-final",
+        "A value that moves again while it is read is a miss: the master is asked once more, and no further.",
+        (
+            Edit(
+                "native/client/core/get_batch.cc",
+                "!entry.told_the_same && entry.lookups < kLookupsMax) {",
+                "!entry.told_the_same && entry.lookups < 2) {",
+            ),
+        ),
+        (native(CORE, "a_value_that_moves_again_while_it_is_read_is_followed"),),
     ),
     Mutant(
         "first-replica-decides",
