@@ -204,6 +204,15 @@ class InspectedEvent(TypedDict):
     reason: int
     name: str
 
+class ToldTask(TypedDict):
+    task: int
+    type: int  # 0 a copy, 1 a move
+    status: int  # 0 pending, 1 processing, 2 failed, 3 success
+    created_ms_ago: int
+    updated_ms_ago: int
+    node: int  # the session of the last node that was told to make a copy; 0: none yet
+    message: str
+
 class InspectReply(TypedDict):
     dropped_events: int
     oldest_event_ms_ago: int
@@ -343,6 +352,14 @@ def encode_inspect(
 def parse_inspect_reply(body: bytes) -> InspectReply:
     """events: newest first."""
 
+def encode_create_task(
+    session: int, sequence: int, key: bytes, targets: Sequence[str], source: str = ""
+) -> bytes:
+    """Of create_copy_task, without a source, and of create_move_task."""
+
+def parse_create_task_reply(body: bytes) -> int: ...
+def encode_query_task(session: int, task: int) -> bytes: ...
+def parse_query_task_reply(body: bytes) -> ToldTask: ...
 def encode_stats_reply(stats: dict[str, int]) -> bytes: ...
 def parse_stats_reply(body: bytes) -> dict[str, int]: ...
 def encode_retire(command_id: int, replicas: Sequence[int]) -> bytes: ...
@@ -767,6 +784,11 @@ class Client:
         self, subject: int, name: bytes = b"", *, limit: int = 0, timeout_ms: int = 0
     ) -> tuple[int, bytes]:
         """Status of the question, and the packed answer (parse_inspect_reply)."""
+    def create_task(
+        self, type: int, key: bytes, targets: Sequence[str], *, source: str = "", timeout_ms: int = 0
+    ) -> tuple[int, int]:
+        """Status of the question, and the task. type: 0 a copy to the targets, 1 a move from `source`."""
+    def query_task(self, task: int, *, timeout_ms: int = 0) -> tuple[int, ToldTask | None]: ...
     def segments(self, *, timeout_ms: int = 0) -> tuple[int, list[ClientSegment]]: ...
     def stats(self, *, timeout_ms: int = 0) -> tuple[int, dict[str, int]]: ...
     def close(self) -> None:
@@ -862,6 +884,10 @@ class AsyncClient:
     def inspect(
         self, subject: int, name: bytes = b"", *, limit: int = 0, timeout_ms: int = 0
     ) -> PendingCall[tuple[int, bytes]]: ...
+    def create_task(
+        self, type: int, key: bytes, targets: Sequence[str], *, source: str = "", timeout_ms: int = 0
+    ) -> PendingCall[tuple[int, int]]: ...
+    def query_task(self, task: int, *, timeout_ms: int = 0) -> PendingCall[tuple[int, ToldTask | None]]: ...
     def segments(self, *, timeout_ms: int = 0) -> PendingCall[tuple[int, list[ClientSegment]]]: ...
     def stats(self, *, timeout_ms: int = 0) -> PendingCall[tuple[int, dict[str, int]]]: ...
     def fileno(self) -> int:
@@ -926,6 +952,11 @@ class Master:
         repair_bytes_per_s: int = 256 << 20,
         copies_a_node_max: int = 8,
         copy_timeout_ms: int = 10_000,
+        tasks_pending_max: int = 10_000,
+        tasks_finished_max: int = 10_000,
+        task_pending_timeout_ms: int = 300_000,
+        task_processing_timeout_ms: int = 300_000,
+        task_attempts_max: int = 10,
         max_keys: int = 10_000_000,
         max_metadata_bytes: int = 4 << 30,
         journal_events: int = 65_536,

@@ -192,9 +192,46 @@ class MasterConfig:
     copies_a_node_max: int = setting(
         Kind.INT,
         8,
-        "Copies between nodes (repair, handover) that one node sends or receives at a time.",
+        "Copies between nodes (repair, handover, tasks) that one node sends or receives at a time.",
         minimum=1,
         maximum=64,
+    )
+    max_total_pending_tasks: int = setting(
+        Kind.INT,
+        10_000,
+        "Most copy and move tasks that have not ended; beyond it creating one is refused.",
+        minimum=0,
+        maximum=1_000_000,
+    )
+    max_total_finished_tasks: int = setting(
+        Kind.INT,
+        10_000,
+        "Of so many tasks, the last that ended, is told how.",
+        minimum=0,
+        maximum=1_000_000,
+    )
+    max_retry_attempts: int = setting(
+        Kind.INT,
+        10,
+        "Attempts of a task at one copy, a second apart, before it fails.",
+        minimum=1,
+        maximum=1_000,
+    )
+    pending_task_timeout_ms: int = setting(
+        Kind.DURATION,
+        300_000,
+        "A task that could not begin for so long fails; 0: it waits on.",
+        flag="pending_task_timeout_sec",
+        unit="s",
+        minimum=0,
+    )
+    processing_task_timeout_ms: int = setting(
+        Kind.DURATION,
+        300_000,
+        "A task that is not done so long after it began fails; 0: it goes on.",
+        flag="processing_task_timeout_sec",
+        unit="s",
+        minimum=0,
     )
     max_keys: int = setting(
         Kind.INT,
@@ -287,7 +324,6 @@ _ONLY_WITH_HA = "it configures --enable_ha, which is not built yet"
 _ONLY_WITH_SNAPSHOT = "it configures --enable_snapshot, which is not built yet"
 _ONLY_WITH_OFFLOAD = "it configures --enable_offload, which is not built yet"
 _ONLY_WITH_EVENTS = "it configures --enable_kv_events, which is not built yet"
-_ONLY_WITH_TASKS = "it configures copy and move tasks, which are not built yet"
 _NO_METADATA_SERVER = "clients of this store need no metadata server"
 _NO_NOF = "there is no NVMe-oF pool here"
 
@@ -362,15 +398,11 @@ KNOWN_FLAGS = (
         Kind.BOOL, True, "kv_events_emit_legacy_compat", "kv_events_emit_object_key", note=_ONLY_WITH_EVENTS
     ),
     *unmeaning(Kind.INT, 65_536, "kv_events_queue_capacity", note=_ONLY_WITH_EVENTS),
-    *unmeaning(Kind.INT, 10, "max_retry_attempts", note=_ONLY_WITH_TASKS),
     *unmeaning(
         Kind.INT,
         10_000,
-        *("max_total_finished_tasks", "max_total_pending_tasks", "max_total_processing_tasks"),
-        note=_ONLY_WITH_TASKS,
-    ),
-    *unmeaning(
-        Kind.INT, 300, "pending_task_timeout_sec", "processing_task_timeout_sec", note=_ONLY_WITH_TASKS
+        "max_total_processing_tasks",
+        note="copies under way at once are bounded by copies_a_node_max",
     ),
     *unmeaning(Kind.FLOAT, 0.9, "nof_eviction_high_watermark_ratio", note=_NO_NOF),
     *unmeaning(Kind.FLOAT, 0.05, "nof_eviction_ratio", note=_NO_NOF),

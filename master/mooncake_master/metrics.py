@@ -24,6 +24,8 @@ from mooncake_store import _core
 from mooncake_store._version import __version__
 
 VERB_NAMES: Final = {
+    "create_copy_task": "create_copy_task",
+    "create_move_task": "create_move_task",
     "exists": "exist_key",
     "drain": "drain_segment",
     "heartbeat": "ping",
@@ -37,6 +39,7 @@ VERB_NAMES: Final = {
     "put_end": "put_end",
     "put_revoke": "put_revoke",
     "put_start": "put_start",
+    "query_task": "query_task",
     "release": "release",
     "remove": "remove",
     "report": "report",
@@ -82,7 +85,9 @@ HELP: Final = {
     "connected_sessions_count": "Sessions with an open control connection",
     "copied_bytes_total": "Bytes of values that were copied from node to node",
     "copies_abandoned_total": "Copies given up because their value ended or a node of theirs left",
-    "copies_committed_total": "Replicas made by copying: repaired, or handed over by a node that leaves",
+    "copies_committed_total": (
+        "Replicas made by copying: repaired, handed over by a node that leaves, or for a task"
+    ),
     "copies_failed_total": "Copies that a node could not make",
     "copies_started_total": "Copies that nodes were told to make",
     "copies_timed_out_total": "Copies given up because their node did not answer in time",
@@ -194,6 +199,9 @@ HELP: Final = {
     "tombstone_lists_total": "Lists of tombstones that nodes handed over during the rebuild",
     "total_capacity_bytes": "Capacity of all mounted segments",
     "ttl_key_count": "Objects that end by themselves",
+    "task_count": "Copy and move tasks that have not ended",
+    "tasks_failed_total": "Copy and move tasks that failed",
+    "tasks_succeeded_total": "Copy and move tasks that were carried out",
     "unfinished_put_count": "Puts that are started and not ended",
     "unreported_segment_count": "Segments whose node has not told all it holds: no puts go there yet",
     "unreachable_reports_total": "Segments that clients reported as unreachable",

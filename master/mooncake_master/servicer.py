@@ -291,6 +291,26 @@ class MasterServicer(pb_grpc.MasterServiceServicer):
         return inspect_reply(_core.parse_inspect_reply(await self._door.ask("inspect", body)))
 
     @refusing
+    async def CreateCopyTask(self, request: pb.CreateCopyTaskRequest, context: Context) -> pb.CreateTaskReply:
+        body = _core.encode_create_task(request.session, request.sequence, request.key, list(request.targets))
+        packed = await self._door.ask("create_copy_task", body)
+        return pb.CreateTaskReply(task=_core.parse_create_task_reply(packed))
+
+    @refusing
+    async def CreateMoveTask(self, request: pb.CreateMoveTaskRequest, context: Context) -> pb.CreateTaskReply:
+        body = _core.encode_create_task(
+            request.session, request.sequence, request.key, [request.target], request.source
+        )
+        packed = await self._door.ask("create_move_task", body)
+        return pb.CreateTaskReply(task=_core.parse_create_task_reply(packed))
+
+    @refusing
+    async def QueryTask(self, request: pb.QueryTaskRequest, context: Context) -> pb.QueryTaskReply:
+        packed = await self._door.ask("query_task", _core.encode_query_task(request.session, request.task))
+        fields: dict[str, Any] = dict(_core.parse_query_task_reply(packed))
+        return pb.QueryTaskReply(**fields)
+
+    @refusing
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListReply:
         limit = request.limit or LIST_LIMIT_DEFAULT
         if limit > BATCH_KEYS_MAX:

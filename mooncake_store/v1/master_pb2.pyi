@@ -29,6 +29,8 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RPC_FAIL: _ClassVar[Status]
     RPC_TIMEOUT: _ClassVar[Status]
     NOT_SUPPORTED: _ClassVar[Status]
+    TASK_NOT_FOUND: _ClassVar[Status]
+    TASK_PENDING_LIMIT_EXCEEDED: _ClassVar[Status]
     STALE_GRANT: _ClassVar[Status]
     BUSY: _ClassVar[Status]
     NO_RANGE: _ClassVar[Status]
@@ -94,6 +96,8 @@ CHECKSUM_MISMATCH: Status
 RPC_FAIL: Status
 RPC_TIMEOUT: Status
 NOT_SUPPORTED: Status
+TASK_NOT_FOUND: Status
+TASK_PENDING_LIMIT_EXCEEDED: Status
 STALE_GRANT: Status
 BUSY: Status
 NO_RANGE: Status
@@ -333,6 +337,80 @@ class WhyReply(_message.Message):
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[WhyReply.Answer]
     def __init__(self, answers: _Optional[_Iterable[_Union[WhyReply.Answer, _Mapping]]] = ...) -> None: ...
+
+class CreateCopyTaskRequest(_message.Message):
+    __slots__ = ("session", "sequence", "key", "targets")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    sequence: int
+    key: bytes
+    targets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., key: _Optional[bytes] = ..., targets: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CreateMoveTaskRequest(_message.Message):
+    __slots__ = ("session", "sequence", "key", "source", "target")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    sequence: int
+    key: bytes
+    source: str
+    target: str
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., key: _Optional[bytes] = ..., source: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
+
+class CreateTaskReply(_message.Message):
+    __slots__ = ("task",)
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    def __init__(self, task: _Optional[int] = ...) -> None: ...
+
+class QueryTaskRequest(_message.Message):
+    __slots__ = ("session", "task")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    task: int
+    def __init__(self, session: _Optional[int] = ..., task: _Optional[int] = ...) -> None: ...
+
+class QueryTaskReply(_message.Message):
+    __slots__ = ("task", "type", "status", "created_ms_ago", "updated_ms_ago", "node", "message")
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        COPY: _ClassVar[QueryTaskReply.Type]
+        MOVE: _ClassVar[QueryTaskReply.Type]
+    COPY: QueryTaskReply.Type
+    MOVE: QueryTaskReply.Type
+    class TaskStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PENDING: _ClassVar[QueryTaskReply.TaskStatus]
+        PROCESSING: _ClassVar[QueryTaskReply.TaskStatus]
+        FAILED: _ClassVar[QueryTaskReply.TaskStatus]
+        SUCCESS: _ClassVar[QueryTaskReply.TaskStatus]
+    PENDING: QueryTaskReply.TaskStatus
+    PROCESSING: QueryTaskReply.TaskStatus
+    FAILED: QueryTaskReply.TaskStatus
+    SUCCESS: QueryTaskReply.TaskStatus
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    type: QueryTaskReply.Type
+    status: QueryTaskReply.TaskStatus
+    created_ms_ago: int
+    updated_ms_ago: int
+    node: int
+    message: str
+    def __init__(self, task: _Optional[int] = ..., type: _Optional[_Union[QueryTaskReply.Type, str]] = ..., status: _Optional[_Union[QueryTaskReply.TaskStatus, str]] = ..., created_ms_ago: _Optional[int] = ..., updated_ms_ago: _Optional[int] = ..., node: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class InspectRequest(_message.Message):
     __slots__ = ("session", "key", "name", "events_max", "avoid_segments")

@@ -124,6 +124,21 @@ class MasterServiceStub(object):
                 request_serializer=mooncake__store_dot_v1_dot_master__pb2.InspectRequest.SerializeToString,
                 response_deserializer=mooncake__store_dot_v1_dot_master__pb2.InspectReply.FromString,
                 _registered_method=True)
+        self.CreateCopyTask = channel.unary_unary(
+                '/mooncake_store.v1.MasterService/CreateCopyTask',
+                request_serializer=mooncake__store_dot_v1_dot_master__pb2.CreateCopyTaskRequest.SerializeToString,
+                response_deserializer=mooncake__store_dot_v1_dot_master__pb2.CreateTaskReply.FromString,
+                _registered_method=True)
+        self.CreateMoveTask = channel.unary_unary(
+                '/mooncake_store.v1.MasterService/CreateMoveTask',
+                request_serializer=mooncake__store_dot_v1_dot_master__pb2.CreateMoveTaskRequest.SerializeToString,
+                response_deserializer=mooncake__store_dot_v1_dot_master__pb2.CreateTaskReply.FromString,
+                _registered_method=True)
+        self.QueryTask = channel.unary_unary(
+                '/mooncake_store.v1.MasterService/QueryTask',
+                request_serializer=mooncake__store_dot_v1_dot_master__pb2.QueryTaskRequest.SerializeToString,
+                response_deserializer=mooncake__store_dot_v1_dot_master__pb2.QueryTaskReply.FromString,
+                _registered_method=True)
         self.List = channel.unary_unary(
                 '/mooncake_store.v1.MasterService/List',
                 request_serializer=mooncake__store_dot_v1_dot_master__pb2.ListRequest.SerializeToString,
@@ -263,6 +278,27 @@ class MasterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateCopyTask(self, request, context):
+        """Have a value copied to further segments, or moved from one to another. Answered at once with the task, which the
+        master carries out; it is of the value that the key has now. RESOURCE_EXHAUSTED: too many are under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateMoveTask(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryTask(self, request, context):
+        """NOT_FOUND: no such task, or it ended too long ago.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def List(self, request, context):
         """Walks the keys of the session's tenant in no particular order.
         """
@@ -369,6 +405,21 @@ def add_MasterServiceServicer_to_server(servicer, server):
                     servicer.Inspect,
                     request_deserializer=mooncake__store_dot_v1_dot_master__pb2.InspectRequest.FromString,
                     response_serializer=mooncake__store_dot_v1_dot_master__pb2.InspectReply.SerializeToString,
+            ),
+            'CreateCopyTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateCopyTask,
+                    request_deserializer=mooncake__store_dot_v1_dot_master__pb2.CreateCopyTaskRequest.FromString,
+                    response_serializer=mooncake__store_dot_v1_dot_master__pb2.CreateTaskReply.SerializeToString,
+            ),
+            'CreateMoveTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateMoveTask,
+                    request_deserializer=mooncake__store_dot_v1_dot_master__pb2.CreateMoveTaskRequest.FromString,
+                    response_serializer=mooncake__store_dot_v1_dot_master__pb2.CreateTaskReply.SerializeToString,
+            ),
+            'QueryTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryTask,
+                    request_deserializer=mooncake__store_dot_v1_dot_master__pb2.QueryTaskRequest.FromString,
+                    response_serializer=mooncake__store_dot_v1_dot_master__pb2.QueryTaskReply.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
@@ -867,6 +918,87 @@ class MasterService(object):
             '/mooncake_store.v1.MasterService/Inspect',
             mooncake__store_dot_v1_dot_master__pb2.InspectRequest.SerializeToString,
             mooncake__store_dot_v1_dot_master__pb2.InspectReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateCopyTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mooncake_store.v1.MasterService/CreateCopyTask',
+            mooncake__store_dot_v1_dot_master__pb2.CreateCopyTaskRequest.SerializeToString,
+            mooncake__store_dot_v1_dot_master__pb2.CreateTaskReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateMoveTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mooncake_store.v1.MasterService/CreateMoveTask',
+            mooncake__store_dot_v1_dot_master__pb2.CreateMoveTaskRequest.SerializeToString,
+            mooncake__store_dot_v1_dot_master__pb2.CreateTaskReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mooncake_store.v1.MasterService/QueryTask',
+            mooncake__store_dot_v1_dot_master__pb2.QueryTaskRequest.SerializeToString,
+            mooncake__store_dot_v1_dot_master__pb2.QueryTaskReply.FromString,
             options,
             channel_credentials,
             insecure,

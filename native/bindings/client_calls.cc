@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "bindings/wire_tasks.h"
+
 namespace mooncake::bindings {
 
 using client::CallOptions;
@@ -417,6 +419,47 @@ Call inspect(int subject, const nb::bytes& name, std::uint32_t limit) {
         [](const client::InspectAnswer& answer) -> nb::object {
             return nb::make_tuple(static_cast<int>(answer.status),
                                   nb::bytes(answer.body.data(), answer.body.size()));
+        });
+}
+
+Call create_task(int type, const nb::bytes& key, std::string source, std::vector<std::string> targets) {
+    struct Asked {
+        wire::TaskType type;
+        std::string key, source;
+        std::vector<std::string> targets;
+    };
+    auto asked =
+        std::make_unique<Asked>(Asked{static_cast<wire::TaskType>(type), std::string(key.c_str(), key.size()),
+                                      std::move(source), std::move(targets)});
+    if (type < 0 || type > static_cast<int>(wire::TaskType::kMove)) {
+        throw nb::value_error("type is 0 (a copy) or 1 (a move)");
+    }
+    if (!wire::is_valid_key(asked->key)) throw nb::value_error("a key has 1 to 1024 bytes");
+    if (asked->targets.size() > wire::kTaskTargetsMax) throw nb::value_error("at most 8 targets");
+    for (const auto& name : asked->targets) {
+        if (name.size() > wire::kNameBytesMax) throw nb::value_error("a name has at most 255 bytes");
+    }
+    if (asked->source.size() > wire::kNameBytesMax) throw nb::value_error("a name has at most 255 bytes");
+    return one_run(
+        std::move(asked),
+        [](Asked& of, Client& client, const CallOptions& options, CallReport& report) {
+            return client.create_task(of.type, of.key, of.source, of.targets, options, report);
+        },
+        [](const client::TaskAnswer& answer) -> nb::object {
+            return nb::make_tuple(static_cast<int>(answer.status), answer.record.task);
+        });
+}
+
+Call query_task(std::uint64_t task) {
+    return one_run(
+        std::make_unique<std::uint64_t>(task),
+        [](std::uint64_t& of, Client& client, const CallOptions& options, CallReport& report) {
+            return client.query_task(of, options, report);
+        },
+        [](const client::TaskAnswer& answer) -> nb::object {
+            nb::object told = nb::none();
+            if (wire::ok(answer.status)) told = task_dict(answer.record, answer.message);
+            return nb::make_tuple(static_cast<int>(answer.status), told);
         });
 }
 

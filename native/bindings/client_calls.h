@@ -59,6 +59,8 @@ Call touch_many(nb::handle keys);
 Call list_keys(std::uint64_t cursor, std::uint32_t limit, const nb::bytes& key_prefix);
 Call explain(const nb::bytes& key);
 Call inspect(int subject, const nb::bytes& name, std::uint32_t limit);
+Call create_task(int type, const nb::bytes& key, std::string source, std::vector<std::string> targets);
+Call query_task(std::uint64_t task);
 Call segments();
 Call stats();
 
@@ -159,6 +161,20 @@ void define_calls(Bound& bound, Ask ask, const More&... more) {
                   std::uint64_t timeout_ms) { return ask(self, inspect(subject, name, limit), timeout_ms); },
             "subject"_a, "name"_a = nb::bytes("", 0), nb::kw_only(), "limit"_a = 0, "timeout_ms"_a = 0,
             more...)
+        .def(
+            "create_task",
+            [ask](Self& self, int type, const nb::bytes& key, std::vector<std::string> targets,
+                  std::string source, std::uint64_t timeout_ms) {
+                return ask(self, create_task(type, key, std::move(source), std::move(targets)), timeout_ms);
+            },
+            "type"_a, "key"_a, "targets"_a, nb::kw_only(), "source"_a = std::string{}, "timeout_ms"_a = 0,
+            more...)
+        .def(
+            "query_task",
+            [ask](Self& self, std::uint64_t task, std::uint64_t timeout_ms) {
+                return ask(self, query_task(task), timeout_ms);
+            },
+            "task"_a, nb::kw_only(), "timeout_ms"_a = 0, more...)
         .def(
             "segments",
             [ask](Self& self, std::uint64_t timeout_ms) { return ask(self, segments(), timeout_ms); },

@@ -32,7 +32,7 @@ constexpr std::chrono::milliseconds kSignalPeriod{50};
 Verb to_verb(int number) {
     const auto verb = static_cast<Verb>(number);
     const bool is_ours = (number >= static_cast<int>(Verb::kOpenSession) && number <= 255 &&
-                          verb <= Verb::kInspect && wire::verb_name(verb) != nullptr) ||
+                          verb <= Verb::kQueryTask && wire::verb_name(verb) != nullptr) ||
                          verb == Verb::kReport || verb == Verb::kInventory || verb == Verb::kTombstones ||
                          verb == Verb::kHoldings;
     if (!is_ours) {
@@ -299,6 +299,17 @@ const std::vector<Setting>& settings() {
             "copies_a_node_max", [](O& o) -> U32& { return o.metadata.copies_a_node_max; }, 1),
         integer<U64>(
             "copy_timeout_ms", [](O& o) -> U64& { return o.metadata.copy_timeout_ms; }, 1),
+        integer<U32>(
+            "tasks_pending_max", [](O& o) -> U32& { return o.metadata.tasks_pending_max; }, 0),
+        integer<U32>(
+            "tasks_finished_max", [](O& o) -> U32& { return o.metadata.tasks_finished_max; }, 0),
+        integer<U64>(
+            "task_pending_timeout_ms", [](O& o) -> U64& { return o.metadata.task_pending_timeout_ms; }, 0),
+        integer<U64>(
+            "task_processing_timeout_ms", [](O& o) -> U64& { return o.metadata.task_processing_timeout_ms; },
+            0),
+        integer<U32>(
+            "task_attempts_max", [](O& o) -> U32& { return o.metadata.task_attempts_max; }, 1),
         integer<U64>(
             "max_keys", [](O& o) -> U64& { return o.metadata.max_keys; }, 1),
         integer<U64>(

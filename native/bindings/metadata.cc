@@ -100,6 +100,11 @@ Options to_options(const nb::kwargs& settings) {
             set("repair_bytes_per_s", options.repair_bytes_per_s) ||
             set("repair_queue_max", options.repair_queue_max) ||
             set("handover_keys_max", options.handover_keys_max) ||
+            set("tasks_pending_max", options.tasks_pending_max) ||
+            set("tasks_finished_max", options.tasks_finished_max) ||
+            set("task_pending_timeout_ms", options.task_pending_timeout_ms) ||
+            set("task_processing_timeout_ms", options.task_processing_timeout_ms) ||
+            set("task_attempts_max", options.task_attempts_max) ||
             set("replay_window", options.replay_window) || set("journal_events", options.journal_events) ||
             set("replay_bytes_max", options.replay_bytes_max) || set("sessions_max", options.sessions_max) ||
             set("segments_max", options.segments_max) || set("keys_a_step_max", options.keys_a_step_max);

@@ -226,9 +226,9 @@ MatchAnswer Client::match_prefix(Keys keys, bool hold, const CallOptions& option
 
 template <class Encode>
 wire::Status Client::question(wire::Verb verb, Encode encode, wire::Buffer& body, const CallOptions& options,
-                              CallReport& report) {
+                              CallReport& report, bool is_mutating) {
     if (refuses(*driver_, report)) return wire::Status::kClosed;
-    Question<Encode> operation(driver_->cluster(), deadline_of(*driver_, options), verb, false, encode);
+    Question<Encode> operation(driver_->cluster(), deadline_of(*driver_, options), verb, is_mutating, encode);
     run(*driver_, operation, options, report);
     body = operation.body();
     return operation.status();
@@ -287,6 +287,44 @@ InspectAnswer Client::inspect(wire::Subject subject, std::string_view name, std:
     if (wire::ok(answer.status) && !wire::parse_inspect_reply(answer.body)) {
         answer.status = wire::Status::kRpcFail;
     }
+    return answer;
+}
+
+TaskAnswer Client::create_task(wire::TaskType type, std::string_view key, std::string_view source,
+                               std::span<const std::string> targets, const CallOptions& options,
+                               CallReport& report) {
+    TaskAnswer answer;
+    wire::Buffer body;
+    const std::vector<std::string_view> names(targets.begin(), targets.end());
+    const auto encode = [&](const wire::Prefix& prefix, wire::Writer& writer) {
+        wire::encode_create_task(prefix, key, source, names, writer);
+    };
+    const bool moves = type == wire::TaskType::kMove;
+    answer.status = question(moves ? wire::Verb::kCreateMoveTask : wire::Verb::kCreateCopyTask, encode, body,
+                             options, report, true);
+    if (!wire::ok(answer.status)) return answer;
+    const auto task = wire::parse_create_task_reply(body);
+    answer.record.type = type;
+    answer.record.task = task.value_or(0);
+    if (!task) answer.status = wire::Status::kRpcFail;
+    return answer;
+}
+
+TaskAnswer Client::query_task(wire::TaskId task, const CallOptions& options, CallReport& report) {
+    TaskAnswer answer;
+    wire::Buffer body;
+    const auto encode = [&](const wire::Prefix& prefix, wire::Writer& writer) {
+        wire::encode_query_task(prefix, task, writer);
+    };
+    answer.status = question(wire::Verb::kQueryTask, encode, body, options, report);
+    if (!wire::ok(answer.status)) return answer;
+    const auto told = wire::parse_told_task(body);
+    if (!told) {
+        answer.status = wire::Status::kRpcFail;
+        return answer;
+    }
+    answer.record = told->record;
+    answer.message = told->message;
     return answer;
 }
 

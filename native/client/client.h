@@ -20,6 +20,7 @@
 #include "client/options.h"
 #include "client/transfer.h"
 #include "wire/inspect.h"
+#include "wire/tasks.h"
 
 namespace mooncake::client {
 
@@ -79,6 +80,11 @@ struct ExplainAnswer {
 struct InspectAnswer {
     wire::Status status = wire::Status::kRpcFail;  // of the question
     wire::Buffer body;
+};
+struct TaskAnswer {
+    wire::Status status = wire::Status::kRpcFail;  // of the question
+    wire::TaskRecord record;                       // of create_task only the id
+    std::string message;
 };
 struct StatsAnswer {
     wire::Status status = wire::Status::kClosed;
@@ -151,6 +157,12 @@ class Client {
     // What the master knows of a key or name, and its story; the answer is packed (wire/inspect.h).
     InspectAnswer inspect(wire::Subject subject, std::string_view name, std::uint32_t limit,
                           const CallOptions& options, CallReport& report);
+    // Have the master copy a value to those segments or, with a source, move it from there to one; and how
+    // far that is.
+    TaskAnswer create_task(wire::TaskType type, std::string_view key, std::string_view source,
+                           std::span<const std::string> targets, const CallOptions& options,
+                           CallReport& report);
+    TaskAnswer query_task(wire::TaskId task, const CallOptions& options, CallReport& report);
     SegmentsAnswer segments(const CallOptions& options, CallReport& report);
     StatsAnswer stats(const CallOptions& options, CallReport& report);
 
@@ -166,7 +178,7 @@ class Client {
                                         const CallOptions& options, CallReport& report);
     template <class Encode>
     wire::Status question(wire::Verb verb, Encode encode, wire::Buffer& body, const CallOptions& options,
-                          CallReport& report);
+                          CallReport& report, bool is_mutating = false);
 
     std::shared_ptr<Driver> driver_;
     std::unique_ptr<Keeper> keeper_;

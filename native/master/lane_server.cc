@@ -43,6 +43,9 @@ Door door_of(Verb verb) {
         case Verb::kWhy:
         case Verb::kList:
         case Verb::kInspect:
+        case Verb::kCreateCopyTask:
+        case Verb::kCreateMoveTask:
+        case Verb::kQueryTask:
             return Door::kClients;
         case Verb::kHello:
         case Verb::kRetire:

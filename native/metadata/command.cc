@@ -128,6 +128,13 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
         case wire::Verb::kInspect:
             take(state, wire::parse_inspect(own));
             break;
+        case wire::Verb::kCreateCopyTask:
+        case wire::Verb::kCreateMoveTask:
+            take(state, wire::parse_create_task(own));
+            break;
+        case wire::Verb::kQueryTask:
+            take(state, wire::parse_query_task(own));
+            break;
         case wire::Verb::kHoldings:
             take(state, wire::parse_holdings(own));
             break;

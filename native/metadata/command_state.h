@@ -10,6 +10,7 @@
 #include "metadata/journal.h"
 #include "wire/control.h"
 #include "wire/lane.h"
+#include "wire/tasks.h"
 #include "wire/tombstones.h"
 
 namespace mooncake::metadata {
@@ -35,7 +36,7 @@ struct Command::State {
     std::variant<std::monostate, wire::Request, wire::OpenSession, wire::Mount, wire::SegmentIds,
                  wire::KeysRequest, wire::PutStart, wire::PutEnd, wire::PutRevoke, wire::List, wire::Report,
                  wire::Inventory, wire::Inspect, wire::Heartbeat, wire::TombstonesRequest,
-                 wire::SettledHoldings>
+                 wire::SettledHoldings, wire::CreateTask, wire::QueryTask>
         message;
     wire::Prefix prefix;
     wire::AvoidList avoid;

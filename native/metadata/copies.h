@@ -1,6 +1,6 @@
 // The copies under way: replicas that nodes were told to fetch from others and have not answered for. Owns
-// the table; Machine decides (copy_verbs.cc), for repair (repair.cc) and for a node that leaves
-// (handover.cc).
+// the table; Machine decides (copy_verbs.cc), for repair (repair.cc), for a node that leaves (handover.cc)
+// and for tasks (task_verbs.cc).
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,7 @@ struct Copy {
     std::uint64_t until_ms = 0;
     bool moves = false;         // the source retires once the target is live
     std::uint8_t attempts = 0;  // that failed before this one
+    wire::TaskId task = 0;      // that asked for it; 0: none did
 };
 
 // Few at a time (Options::copies_max): every search is from end to end.

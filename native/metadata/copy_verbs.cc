@@ -1,5 +1,5 @@
 // The one way a value comes to a further segment: place a replica there, have its node fetch it from another
-// one's, commit. Repair, handover and whatever moves values later differ only in why and where to.
+// one's, commit. Repair, handover and tasks differ only in why and where to.
 //
 // The object is guarded meanwhile: no eviction takes it. Everything else may end it, and then the copy ends
 // with it; so a copy that is answered for is of the value that is visible.
@@ -80,7 +80,7 @@ bool Machine::is_on(const Object& object, SegmentIndex index) const {
     return false;
 }
 
-void Machine::start_copy(Ref ref, const Placed& source, SegmentIndex to, bool moves, std::uint8_t attempts,
+void Machine::start_copy(Ref ref, const Placed& source, SegmentIndex to, const CopyReason& reason,
                          Effects& effects) {
     const Object& object = table_.object(ref);
     assert(object.is_visible() && !object.has(kGuarded) && is_held(ref, source.replica));
@@ -89,7 +89,8 @@ void Machine::start_copy(Ref ref, const Placed& source, SegmentIndex to, bool mo
            table_.hash(object.tenant, object.key()), effects);
     guard(ref);
     const std::uint64_t patience_ms = options_.copy_timeout_ms + object.size / kBytesASecondMin * 1'000;
-    copies_.add({target, source, object.put_id, ref, object.size, later(patience_ms), moves, attempts});
+    copies_.add({target, source, object.put_id, ref, object.size, later(patience_ms), reason.moves,
+                 reason.attempts, reason.task});
     ++counters_.copies_started;
     effects.push_back({Effect::Kind::kCopy, segments_.at(to).id, target.replica, segments_.at(to).owner});
 }
@@ -129,13 +130,17 @@ void Machine::copy_answered(wire::SessionId node, wire::ReplicaId target, wire::
         commit_copy(Copy(*copy), effects);
     } else {
         ++counters_.copies_failed;
-        fail_copy(Copy(*copy), effects);
+        fail_copy(Copy(*copy), std::string("its node answers ") + wire::status_name(status), effects);
     }
     go_on_copying(effects);
 }
 
 void Machine::commit_copy(const Copy& copy, Effects& effects) {
-    if (table_.object(copy.record).replica_count == wire::kReplicasMax) return end_copy(copy, effects);
+    if (table_.object(copy.record).replica_count == wire::kReplicasMax) {
+        end_copy(copy, effects);
+        if (copy.task != 0) task_copy_failed(copy, "there are as many copies as may be");
+        return;
+    }
     copies_.remove(copy.target.replica);
     unguard(copy.record);
     const Object& object = table_.object(copy.record);
@@ -147,11 +152,14 @@ void Machine::commit_copy(const Copy& copy, Effects& effects) {
     ++counters_.copies_committed;
     counters_.copied_bytes += copy.size;
     if (copy.moves && is_held(copy.record, copy.source.replica)) {
-        ++counters_.handed_over_keys;
-        ++segments_.at(copy.source.segment).handed_over;
+        if (copy.task == 0) {
+            ++counters_.handed_over_keys;
+            ++segments_.at(copy.source.segment).handed_over;
+        }
         drop_replica(copy.record, copy.source, ReplicaEvent::kMoved, effects);
     }
     if (object.replica_count < object.replicas_wanted) queue_repair(copy.record, 0);
+    if (copy.task != 0) task_copied(copy);
 }
 
 // The replica goes, the object stays.
@@ -171,10 +179,12 @@ void Machine::drop_replica(Ref ref, const Placed& source, ReplicaEvent event, Ef
     end_replica(position, ReplicaStatus::kLive, event, table_.hash(object.tenant, object.key()), effects);
 }
 
-void Machine::fail_copy(const Copy& copy, Effects& effects) {
+void Machine::fail_copy(const Copy& copy, std::string_view why, Effects& effects) {
     end_copy(copy, effects);
     const auto attempts = static_cast<std::uint8_t>(copy.attempts + 1);
-    if (copy.moves) {
+    if (copy.task != 0) {
+        task_copy_failed(copy, why);
+    } else if (copy.moves) {
         queue_handover(copy.record, attempts);
     } else {
         queue_repair(copy.record, attempts);
@@ -193,7 +203,9 @@ void Machine::end_copy(const Copy& copy, Effects& effects) {
 void Machine::abandon_copy_of(Ref ref, Effects& effects) {
     if (!table_.object(ref).has(kGuarded)) return;
     ++counters_.copies_abandoned;
-    end_copy(Copy(*copies_.find_record(ref)), effects);
+    const Copy copy = *copies_.find_record(ref);
+    end_copy(copy, effects);
+    if (copy.task != 0) task_copy_failed(copy, "the value ended");
 }
 
 // The segment has just left the pool.
@@ -202,7 +214,7 @@ void Machine::abandon_copies_on(SegmentIndex index, Effects& effects) {
     for (const auto& copy : all) {
         if (copy.source.segment != index && copy.target.segment != index) continue;
         ++counters_.copies_abandoned;
-        fail_copy(copy, effects);
+        fail_copy(copy, "its source or target left the pool", effects);
     }
 }
 
@@ -211,7 +223,7 @@ void Machine::expire_copies(Effects& effects) {
     for (const auto& copy : all) {
         if (copy.until_ms > now_ms_) continue;
         ++counters_.copies_timed_out;
-        fail_copy(copy, effects);
+        fail_copy(copy, "its node did not answer in time", effects);
     }
 }
 
@@ -231,10 +243,12 @@ void Machine::unguard(Ref ref) {
     }
 }
 
-// Copies that may begin now. What a leaving node has goes first: it is there for seconds only.
+// Copies that may begin now. What a leaving node has goes first: it is there for seconds only. Then what
+// somebody waits for.
 bool Machine::go_on_copying(Effects& effects) {
     const bool handed_over = hand_over(effects);
-    return repair(effects) && handed_over;
+    const bool tasks_wait = go_on_with_tasks(effects);
+    return repair(effects) && handed_over && tasks_wait;
 }
 
 }  // namespace mooncake::metadata

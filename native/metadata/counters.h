@@ -62,6 +62,8 @@ struct Counters {
     std::uint64_t repair_searches = 0;   // of the index, for objects that lack replicas
     std::uint64_t handed_over_keys = 0;  // moved from a node that is leaving
     std::uint64_t drained_segments = 0;
+    std::uint64_t tasks_succeeded = 0;  // copies and moves that a client asked for
+    std::uint64_t tasks_failed = 0;
     std::uint64_t tombstone_lists = 0;       // handed over by nodes
     std::uint64_t dead_keys = 0;             // taken in before a list told that they are dead
     std::uint64_t reconcile_checks = 0;      // of a segment's report, comparable and compared

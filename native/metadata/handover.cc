@@ -38,7 +38,7 @@ bool Machine::drain(State& command) {
     }
     reply.left_count = handovers_.size();
     if (is_handover_search_due_ || is_handover_searching_) ++reply.left_count;
-    for (const auto& copy : copies_.all()) reply.left_count += copy.moves;
+    for (const auto& copy : copies_.all()) reply.left_count += copy.moves && copy.task == 0;
     wire::Writer writer(command.body);
     wire::encode(reply, writer);
     command.finish(wire::Status::kOk);
@@ -134,7 +134,7 @@ bool Machine::hand_over(Effects& effects) {
                                                        options_.eviction_high_watermark_ratio);
             if (!place.found && place.may_come) return true;
             take();
-            if (place.found) start_copy(next.ref, *source, place.segment, true, next.attempts, effects);
+            if (place.found) start_copy(next.ref, *source, place.segment, {true, next.attempts, 0}, effects);
         } else {
             take();
         }

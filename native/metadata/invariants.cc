@@ -25,8 +25,9 @@ std::vector<Ref> all_records(const KeyTable& table) {
 }  // namespace
 
 std::string Machine::broken_invariant() const {
-    for (const auto& check : {&Machine::broken_accounting, &Machine::broken_objects, &Machine::broken_orders,
-                              &Machine::broken_puts, &Machine::broken_copies, &Machine::broken_held}) {
+    for (const auto& check :
+         {&Machine::broken_accounting, &Machine::broken_objects, &Machine::broken_orders,
+          &Machine::broken_puts, &Machine::broken_copies, &Machine::broken_held, &Machine::broken_tasks}) {
         const std::string broken = (this->*check)();
         if (!broken.empty()) return broken;
     }
@@ -248,6 +249,31 @@ std::string Machine::broken_copies() const {
         if (!segments_.at(copy.target.segment).is_mounted()) return what + " goes to no segment of the pool";
         if (is_on(object, copy.target.segment)) return what + " goes where the value lies";
         if (settled_id() >= copy.target.replica) return what + " is called settled";
+    }
+    return {};
+}
+
+// A task that has not ended waits for its turn, or for a copy of its own.
+std::string Machine::broken_tasks() const {
+    std::size_t unfinished = 0;
+    for (const auto& [id, task] : tasks_.all()) unfinished += task.is_unfinished();
+    if (unfinished != tasks_.unfinished_count()) {
+        return differs("unfinished tasks", unfinished, tasks_.unfinished_count());
+    }
+    std::size_t copying = 0;
+    for (const auto& copy : copies_.all()) {
+        if (copy.task == 0) continue;
+        ++copying;
+        const Task* task = tasks_.find(copy.task);
+        if (task == nullptr || !task->is_unfinished()) {
+            return "the copy " + std::to_string(copy.target.replica) + " is of no unfinished task";
+        }
+    }
+    if (copying + tasks_.waiting_count() != unfinished) {
+        return differs("tasks that wait or copy", unfinished, copying + tasks_.waiting_count());
+    }
+    if (unfinished > options_.tasks_pending_max) {
+        return differs("unfinished tasks", options_.tasks_pending_max, unfinished);
     }
     return {};
 }

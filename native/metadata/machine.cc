@@ -89,7 +89,8 @@ namespace {
 
 bool needs_sequence(wire::Verb verb) {
     return verb == wire::Verb::kPutStart || verb == wire::Verb::kPutEnd || verb == wire::Verb::kPutRevoke ||
-           verb == wire::Verb::kRemove;
+           verb == wire::Verb::kRemove || verb == wire::Verb::kCreateCopyTask ||
+           verb == wire::Verb::kCreateMoveTask;
 }
 
 }  // namespace
@@ -175,6 +176,11 @@ bool Machine::run(State& command, Effects& effects) {
             return inventory(command, effects);
         case wire::Verb::kInspect:
             return inspect(command, effects);
+        case wire::Verb::kCreateCopyTask:
+        case wire::Verb::kCreateMoveTask:
+            return create_task(command, effects);
+        case wire::Verb::kQueryTask:
+            return query_task(command);
         case wire::Verb::kTombstones:
             return tombstones(command, effects);
         case wire::Verb::kHoldings:

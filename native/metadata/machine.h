@@ -1,6 +1,7 @@
 // The state machine's inside: all tables together, and the rules that join them. Each verb is in the .cc file
 // of its idea (session_verbs, segment_verbs, read_verbs, put_verbs, remove_verbs, list_verbs); what no verb
-// asks for is in eviction.cc, expiry.cc, repair.cc and handover.cc. metadata.h is the door.
+// asks for is in eviction.cc, expiry.cc, repair.cc, handover.cc and task_verbs.cc.
+// metadata.h is the door.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +28,7 @@
 #include "metadata/segments.h"
 #include "metadata/sessions.h"
 #include "metadata/suspects.h"
+#include "metadata/tasks.h"
 #include "metadata/tombstones.h"
 
 namespace mooncake::metadata {
@@ -338,11 +340,16 @@ class Machine {
     // `leaving`: the segment whose replica goes afterwards.
     CopyPlace choose_copy_target(const Object& object, SegmentIndex leaving, double used_ratio_max) const;
     bool is_on(const Object& object, SegmentIndex index) const;
-    void start_copy(Ref ref, const Placed& source, SegmentIndex to, bool moves, std::uint8_t attempts,
+    struct CopyReason {
+        bool moves = false;
+        std::uint8_t attempts = 0;
+        wire::TaskId task = 0;
+    };
+    void start_copy(Ref ref, const Placed& source, SegmentIndex to, const CopyReason& reason,
                     Effects& effects);
     void commit_copy(const Copy& copy, Effects& effects);
     void drop_replica(Ref ref, const Placed& source, ReplicaEvent event, Effects& effects);
-    void fail_copy(const Copy& copy, Effects& effects);
+    void fail_copy(const Copy& copy, std::string_view why, Effects& effects);
     void end_copy(const Copy& copy, Effects& effects);
     void abandon_copy_of(Ref ref, Effects& effects);
     void abandon_copies_on(SegmentIndex index, Effects& effects);
@@ -384,6 +391,19 @@ class Machine {
     bool search_leaving(std::size_t& budget);
     bool hand_over(Effects& effects);
 
+    // -- tasks (task_verbs.cc)
+    bool create_task(State& command, Effects& effects);
+    bool query_task(State& command);
+    bool go_on_with_tasks(Effects& effects);
+    enum class TaskStep : std::uint8_t { kWaits, kStarted, kEnded };
+    TaskStep go_on_with(Task& task, Effects& effects);
+    std::string why_impossible(const Task& task, Ref ref) const;
+    TaskStep copy_for(Task& task, Ref ref, Effects& effects);
+    TaskStep postpone(Task& task, std::string_view why);
+    void end_task(Task& task, wire::TaskStatus status, std::string message);
+    void task_copied(const Copy& copy);
+    void task_copy_failed(const Copy& copy, std::string_view why);
+
     // -- what time brings (expiry.cc)
     struct Deadline {
         enum class Kind : std::uint8_t { kSession, kGrace, kTtl, kSoftPin };
@@ -421,6 +441,7 @@ class Machine {
     std::string broken_puts() const;
     std::string broken_copies() const;
     std::string broken_held() const;
+    std::string broken_tasks() const;
 
     const Options options_;
     std::uint64_t epoch_;
@@ -500,6 +521,8 @@ class Machine {
     bool is_handover_search_due_ = false;
     bool is_handover_searching_ = false;
     std::uint64_t handover_cursor_ = 0;
+
+    Tasks tasks_;
 
     std::uint64_t round_left_bytes_ = 0;  // of the eviction round under way at the watermark
     std::uint64_t round_freed_bytes_ = 0;

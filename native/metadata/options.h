@@ -23,7 +23,7 @@ struct Options {
     AllocationStrategy allocation = AllocationStrategy::kRandom;
     std::uint64_t max_keys = 10'000'000;
     std::uint64_t max_metadata_bytes = std::uint64_t{4} << 30;
-    // Copies between nodes (repair, handover).
+    // Copies between nodes (repair, handover, tasks).
     std::uint32_t copies_max = 64;           // under way at once
     std::uint32_t copies_a_node_max = 8;     // of them, from one node, and to one
     std::uint64_t copy_timeout_ms = 10'000;  // and one second more for each 16 MiB of the value
@@ -31,8 +31,15 @@ struct Options {
     // first.
     double repair_low_watermark_ratio = 0.80;
     std::uint64_t repair_bytes_per_s = 256u << 20;  // 0: nothing is repaired
-    std::uint32_t repair_queue_max = 65'536;    // objects that wait for it; beyond it the index is searched
-    std::uint32_t handover_keys_max = 65'536;   // the hottest objects that a leaving node may hand over
+    std::uint32_t repair_queue_max = 65'536;   // objects that wait for it; beyond it the index is searched
+    std::uint32_t handover_keys_max = 65'536;  // the hottest objects that a leaving node may hand over
+    // Tasks: copies and moves that a client asked for. At the limit creating one is refused.
+    std::uint32_t tasks_pending_max = 10'000;   // not yet ended, whether begun or not
+    std::uint32_t tasks_finished_max = 10'000;  // of the last ones is told how they ended
+    // Of one that waits to begin, and of one that has begun, until it fails; 0: however long it takes.
+    std::uint64_t task_pending_timeout_ms = 300'000;
+    std::uint64_t task_processing_timeout_ms = 300'000;
+    std::uint32_t task_attempts_max = 10;       // of one copy, a second apart
     std::uint32_t replay_window = 1'024;        // requests a session
     std::uint64_t replay_bytes_max = 4u << 20;  // of remembered answers a session
     std::uint32_t sessions_max = 65'536;

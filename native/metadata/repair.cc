@@ -89,7 +89,7 @@ Machine::Started Machine::start_repair(const Needy& needy, Effects& effects) {
         const Segment& segment = segments_.at(source.segment);
         if (!answers(segment) || is_busy_copying(segment.owner)) continue;
         repair_credit_ -= static_cast<std::int64_t>(std::max(bytes, kCopyCostMin));
-        start_copy(needy.ref, source, place.segment, false, needy.attempts, effects);
+        start_copy(needy.ref, source, place.segment, {false, needy.attempts, 0}, effects);
         return Started::kYes;
     }
     return Started::kLater;

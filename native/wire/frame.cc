@@ -46,6 +46,12 @@ const char* verb_name(Verb verb) {
             return "stats";
         case Verb::kInspect:
             return "inspect";
+        case Verb::kCreateCopyTask:
+            return "create_copy_task";
+        case Verb::kCreateMoveTask:
+            return "create_move_task";
+        case Verb::kQueryTask:
+            return "query_task";
         case Verb::kRetire:
             return "retire";
         case Verb::kReport:

@@ -41,6 +41,9 @@ enum class Verb : std::uint8_t {
     kList = 20,
     kStats = 21,
     kInspect = 22,
+    kCreateCopyTask = 23,
+    kCreateMoveTask = 24,
+    kQueryTask = 25,
     kRetire = 30,      // master to node
     kReport = 31,      // node to master
     kInventory = 32,   // node to master

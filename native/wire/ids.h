@@ -11,6 +11,7 @@ using PutId = std::uint64_t;
 using ReplicaId = std::uint64_t;
 using SegmentId = std::uint64_t;  // (epoch << 40) | counter too: one incarnation of one segment, never reused
 using SessionId = std::uint64_t;
+using TaskId = std::uint64_t;
 using Uuid = std::array<std::uint8_t, 16>;  // a process's life: chosen at random by its driver
 
 inline constexpr unsigned kCounterBits = 40;

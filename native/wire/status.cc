@@ -46,6 +46,10 @@ const char* status_name(Status status) {
             return "RPC_TIMEOUT";
         case Status::kNotSupported:
             return "NOT_SUPPORTED";
+        case Status::kTaskNotFound:
+            return "TASK_NOT_FOUND";
+        case Status::kTaskPendingLimitExceeded:
+            return "TASK_PENDING_LIMIT_EXCEEDED";
         case Status::kStaleGrant:
             return "STALE_GRANT";
         case Status::kBusy:

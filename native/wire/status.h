@@ -30,6 +30,8 @@ enum class Status : std::int16_t {
     kRpcFail = -900,
     kRpcTimeout = -901,
     kNotSupported = -1012,
+    kTaskNotFound = -1400,
+    kTaskPendingLimitExceeded = -1401,
     kStaleGrant = -2000,  // the grant's epoch or replica is no longer good: start the put again
     kBusy = -2001,        // a named bound is reached: try again later
     kNoRange = -2002,     // the node has bytes but no range long enough: put again without this segment

@@ -5,16 +5,19 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dropin.conftest import MIB, JoinPool
+from processes import wait_until
 
 from mooncake_client.dropin import (
     BufferPool,
     MooncakeDistributedStore,
     MooncakeHostMemAllocator,
+    QueryTaskResponse,
     ReplicaStatus,
     ReplicateConfig,
     TaskStatus,
@@ -26,6 +29,12 @@ from mooncake_client.dropin import (
 from mooncake_client.dropin.async_store import MooncakeDistributedStoreAsync
 
 Dropin = MooncakeDistributedStore
+
+
+def _preferring(name: str) -> ReplicateConfig:
+    config = ReplicateConfig()
+    config.preferred_segment = name
+    return config
 
 
 def test_descriptors_tell_where_copies_lie(store: Dropin) -> None:
@@ -49,14 +58,92 @@ def test_descriptors_tell_where_copies_lie(store: Dropin) -> None:
     assert (int(TaskType.REPLICA_MOVE), int(TaskStatus.SUCCESS)) == (1, 3)
 
 
-def test_tasks_are_not_built(store: Dropin) -> None:
+def ended(store: Dropin, task: tuple[int, int]) -> QueryTaskResponse:
+    """The task once it has ended."""
+    seen: list[QueryTaskResponse] = []
+
+    def has_ended() -> bool:
+        told, code = store.query_task(task)
+        assert code == 0
+        assert told is not None
+        seen.append(told)
+        return told.status in (TaskStatus.SUCCESS, TaskStatus.FAILED)
+
+    wait_until(has_ended, "the end of the task")
+    return seen[-1]
+
+
+def lying_on(store: Dropin, key: str) -> set[str]:
+    copies = store.get_replica_desc(key)
+    return {copy.get_memory_descriptor().buffer_descriptor.transport_endpoint for copy in copies}
+
+
+def test_a_copy_task_makes_a_further_copy(store: Dropin, join: JoinPool) -> None:
+    other = join(16 * MIB)
+    here, there = store.get_hostname(), other.get_hostname()
+    assert store.put("k", b"v" * 100_000, _preferring(here)) == 0
+    before_ms = time.time() * 1000
+    task, code = store.create_copy_task("k", [there])
+    assert code == 0
+    told = ended(other, task)
+    assert (told.id, told.type, told.status, told.message) == (
+        task,
+        TaskType.REPLICA_COPY,
+        TaskStatus.SUCCESS,
+        "copied",
+    )
+    assert told.assigned_client != (0, 0)
+    assert before_ms - 1000 <= told.created_at_ms_epoch <= told.last_updated_at_ms_epoch + 1
+    assert told.last_updated_at_ms_epoch <= time.time() * 1000 + 1000
+    assert lying_on(store, "k") == {here, there}
+    assert store.get("k") == b"v" * 100_000
+
+
+def test_a_move_task_leaves_one_copy_and_no_read_fails(store: Dropin, join: JoinPool) -> None:
+    other = join(16 * MIB)
+    value = bytes(range(256)) * 400
+    names = [store.get_hostname(), other.get_hostname()]
+    assert store.put("k", value, _preferring(names[0])) == 0
+    stop, misses = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            if store.get("k") != value:
+                misses.append(store.get("k"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(20):
+            source, target = names[number % 2], names[1 - number % 2]
+            task, code = store.create_move_task("k", source, target)
+            assert code == 0
+            told = ended(store, task)
+            assert (told.status, told.type) == (TaskStatus.SUCCESS, TaskType.REPLICA_MOVE), told
+            assert lying_on(store, "k") == {target}
+    finally:
+        stop.set()
+        reader.join()
+    assert misses == []
+
+
+def test_tasks_that_cannot_be(store: Dropin) -> None:
     store.put("k", b"v")
     here = store.get_hostname()
     assert store.create_copy_task("k", ["unknown"]) == ((0, 0), -600)
     assert store.create_copy_task("missing", [here]) == ((0, 0), -704)
-    assert store.create_copy_task("k", [here]) == ((0, 0), -1012)
+    assert store.create_copy_task("k", []) == ((0, 0), -600)
+    assert store.create_copy_task("", [here]) == ((0, 0), -704)
+    assert store.create_copy_task("k", [here, "n" * 256]) == ((0, 0), -600)
     assert store.create_move_task("k", here, "unknown") == ((0, 0), -600)
+    assert store.create_move_task("k", here, here) == ((0, 0), -600)
+    assert store.create_move_task("k", "", here) == ((0, 0), -600)
     assert store.query_task((1, 2)) == (None, -1400)
+    assert store.query_task((1, 0)) == (None, -1400)
+    assert store.query_task((1 << 70, 0)) == (None, -1400)
+    left_out = MooncakeDistributedStore()
+    assert left_out.create_copy_task("k", [here]) == ((0, 0), -600)
+    assert left_out.query_task((1, 0)) == (None, -1400)
 
 
 def test_replica_clear(store: Dropin, join: JoinPool) -> None:

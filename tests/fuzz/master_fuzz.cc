@@ -14,6 +14,7 @@
 #include "wire/digest.h"
 #include "wire/inspect.h"
 #include "wire/lane.h"
+#include "wire/tasks.h"
 #include "wire/tombstones.h"
 #include "wire/value_header.h"
 
@@ -56,7 +57,8 @@ constexpr std::array kKeysVerbs = {Verb::kExists, Verb::kMatchPrefix, Verb::kLoo
                                    Verb::kTouch,  Verb::kRelease,     Verb::kWhy};
 constexpr std::array kAskVerbs = {Verb::kHeartbeat, Verb::kCloseSession, Verb::kList,
                                   Verb::kSegments,  Verb::kStats,        Verb::kUnmount,
-                                  Verb::kPing,      Verb::kInspect,      Verb::kDrain};
+                                  Verb::kPing,      Verb::kInspect,      Verb::kDrain,
+                                  Verb::kQueryTask, Verb::kCreateCopyTask, Verb::kCreateMoveTask};
 
 struct Peer {
     fuzz::FakePtr connection;
@@ -322,6 +324,13 @@ class World {
                         (asked->limit == 0 ? wire::kEventsShownDefault : asked->limit));
                 break;
             }
+            case Verb::kCreateCopyTask:
+            case Verb::kCreateMoveTask:
+                REQUIRE(wire::parse_create_task_reply(body).has_value());
+                break;
+            case Verb::kQueryTask:
+                REQUIRE(wire::parse_told_task(body).has_value());
+                break;
             case Verb::kReport:
                 REQUIRE(wire::parse_report_reply(body).has_value());
                 break;
@@ -358,6 +367,11 @@ class World {
         }
         return keys;
     }
+    static std::string_view task_segment(Input& input) {
+        static constexpr std::array<std::string_view, 4> kNames = {"n0", "n1", "n2", "none"};
+        return kNames[input.below(kNames.size())];
+    }
+
     std::vector<wire::SegmentId> some_segments(Input& input) {
         std::vector<wire::SegmentId> ids;
         for (std::size_t left = input.below(3); left > 0; --left) {
@@ -531,7 +545,8 @@ class World {
     }
 
     void ask(Peer& peer, Verb verb, Input& input) {
-        const bool changes = verb == Verb::kUnmount || verb == Verb::kCloseSession;
+        const bool creates = verb == Verb::kCreateCopyTask || verb == Verb::kCreateMoveTask;
+        const bool changes = verb == Verb::kUnmount || verb == Verb::kCloseSession || creates;
         const bool names_segments = verb == Verb::kUnmount || verb == Verb::kSegments ||
                                     verb == Verb::kDrain || verb == Verb::kHeartbeat;
         const auto segments = names_segments ? some_segments(input) : std::vector<wire::SegmentId>{};
@@ -548,6 +563,15 @@ class World {
                  } else if (verb == Verb::kInspect) {
                      wire::encode_inspect(head, segments, static_cast<wire::Subject>(subject), input.u8() % 8,
                                           name, writer);
+                 } else if (creates) {
+                     const std::array<std::string_view, 2> targets{task_segment(input), task_segment(input)};
+                     const auto count = verb == Verb::kCreateMoveTask ? 1 : input.below(3);
+                     const auto source =
+                         verb == Verb::kCreateMoveTask ? task_segment(input) : std::string_view{};
+                     wire::encode_create_task(head, some_keys(input, 1)[0], source,
+                                              std::span(targets).first(count), writer);
+                 } else if (verb == Verb::kQueryTask) {
+                     wire::encode_query_task(head, wire::make_id(1, input.u8()), writer);
                  } else if (verb == Verb::kList) {
                      wire::encode_list(head, input.u8() % 4, input.u8() % 8, "", writer);
                  } else if (names_segments) {

@@ -10,6 +10,7 @@
 #include "wire/digest.h"
 #include "wire/frame.h"
 #include "wire/lane.h"
+#include "wire/tasks.h"
 #include "wire/tombstones.h"
 #include "wire/value_checksum.h"
 #include "wire/value_header.h"
@@ -181,6 +182,28 @@ std::optional<Buffer> drain_reply_again(Bytes body) {
     return packed([&](Writer& writer) { encode(*message, writer); });
 }
 
+std::optional<Buffer> create_task_again(Bytes body) {
+    const auto message = parse_create_task(body);
+    if (!message || message->request.avoid.count() > 0) return std::nullopt;
+    REQUIRE(!message->key.empty() && message->targets.size() <= kTaskTargetsMax);
+    return packed([&](Writer& writer) {
+        encode_create_task(message->request.prefix, message->key, message->source, message->targets, writer);
+    });
+}
+
+std::optional<Buffer> query_task_again(Bytes body) {
+    const auto message = parse_query_task(body);
+    if (!message || message->request.avoid.count() > 0) return std::nullopt;
+    return packed([&](Writer& writer) { encode_query_task(message->request.prefix, message->task, writer); });
+}
+
+std::optional<Buffer> told_task_again(Bytes body) {
+    const auto message = parse_told_task(body);
+    if (!message) return std::nullopt;
+    REQUIRE(message->message.size() <= kTaskMessageBytesMax);
+    return packed([&](Writer& writer) { encode(*message, writer); });
+}
+
 std::optional<Buffer> retire_again(Bytes body) {
     const auto message = parse_retire(body);
     if (!message) return std::nullopt;
@@ -331,6 +354,9 @@ constexpr std::array kCodecs = {
     Codec{"checksum", checksum_again, true},
     Codec{"tombstones", tombstones_again, true},
     Codec{"holdings", holdings_again, true},
+    Codec{"create_task", create_task_again, true},
+    Codec{"query_task", query_task_again, true},
+    Codec{"told_task", told_task_again, true},
 };
 
 std::vector<std::pair<std::string, Buffer>> messages() {
@@ -433,6 +459,13 @@ std::vector<std::pair<std::string, Buffer>> messages() {
         {"tombstones",
          packed([&](Writer& w) { encode(Tombstones{2, 1, {Uuid{1}}, {{Uuid{2}, 3}}, {4}, {{5, 6}}}, w); })},
         {"holdings", packed([&](Writer& w) { encode_holdings(prefix, 5, kHoldingsLast, ids, w); })},
+        {"create_task", packed([&](Writer& w) {
+             encode_create_task(prefix, "a", "node:1", std::span(keys).subspan(1, 1), w);
+         })},
+        {"query_task", packed([&](Writer& w) { encode_query_task(prefix, 5, w); })},
+        {"told_task", packed([&](Writer& w) {
+             encode(ToldTask{{5, 10, 1, 7, TaskType::kMove, TaskStatus::kSuccess, 0, 0}, "moved"}, w);
+         })},
     };
 }
 

@@ -34,6 +34,9 @@ class Door(Protocol):
     def match_prefix(self, keys: Sequence[bytes]) -> tuple[int, int]: ...
     def why(self, keys: Sequence[bytes]) -> list[tuple[int, int, int]]: ...
     def inspect(self, *, key: bytes = b"", name: str = "", events_max: int = 0) -> dict[str, Any]: ...
+    def create_copy_task(self, key: bytes, targets: Sequence[str], sequence: int | None = None) -> int: ...
+    def create_move_task(self, key: bytes, source: str, target: str) -> int: ...
+    def query_task(self, task: int) -> dict[str, Any]: ...
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]: ...
     def put_start(
         self,
@@ -107,6 +110,19 @@ class LaneDoor:
         subject = 1 if key else 2 if name else 0
         body = _core.encode_inspect(self.session, subject, key or name.encode(), events_max)
         return dict(_core.parse_inspect_reply(self._ask("inspect", body)))
+
+    def create_copy_task(self, key: bytes, targets: Sequence[str], sequence: int | None = None) -> int:
+        number = next(self._sequences) if sequence is None else sequence
+        body = _core.encode_create_task(self.session, number, key, targets)
+        return _core.parse_create_task_reply(self._ask("create_copy_task", body))
+
+    def create_move_task(self, key: bytes, source: str, target: str) -> int:
+        body = _core.encode_create_task(self.session, next(self._sequences), key, [target], source)
+        return _core.parse_create_task_reply(self._ask("create_move_task", body))
+
+    def query_task(self, task: int) -> dict[str, Any]:
+        body = _core.encode_query_task(self.session, task)
+        return dict(_core.parse_query_task_reply(self._ask("query_task", body)))
 
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]:
         body = _core.encode_keys_request(self.session, keys)
@@ -213,6 +229,21 @@ class GrpcDoor:
         elif name:
             request.name = name
         return _inspected(self._ask("Inspect", request))
+
+    def create_copy_task(self, key: bytes, targets: Sequence[str], sequence: int | None = None) -> int:
+        number = next(self._sequences) if sequence is None else sequence
+        request = pb.CreateCopyTaskRequest(session=self.session, sequence=number, key=key, targets=targets)
+        return int(self._ask("CreateCopyTask", request).task)
+
+    def create_move_task(self, key: bytes, source: str, target: str) -> int:
+        request = pb.CreateMoveTaskRequest(
+            session=self.session, sequence=next(self._sequences), key=key, source=source, target=target
+        )
+        return int(self._ask("CreateMoveTask", request).task)
+
+    def query_task(self, task: int) -> dict[str, Any]:
+        reply = self._ask("QueryTask", pb.QueryTaskRequest(session=self.session, task=task))
+        return {field.name: getattr(reply, field.name) for field in reply.DESCRIPTOR.fields}
 
     def lookup(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, Places]]:
         reply = self._ask("Lookup", pb.KeysRequest(session=self.session, keys=keys))

@@ -231,3 +231,56 @@ def test_inspect_refuses_more_events_than_an_answer_holds(door: Door) -> None:
         door.inspect(key=b"k", events_max=1_025)
     with pytest.raises((InvalidArgument, ValueError)):
         door.inspect(name="n" * 256)
+
+
+def test_a_copy_task_to_where_the_value_lies_is_done_at_once(door: Door) -> None:
+    put(door, b"k")
+    [copy] = door.inspect(key=b"k")["copies"]
+    here = copy["segment_name"]
+    task = door.create_copy_task(b"k", [here], sequence=5_000)
+    assert door.create_copy_task(b"k", [here], sequence=5_000) == task
+    told = door.query_task(task)
+    assert (told["task"], told["type"], told["status"], told["node"], told["message"]) == (
+        task,
+        0,
+        3,
+        0,
+        "copied",
+    )
+    assert told["created_ms_ago"] >= told["updated_ms_ago"]
+
+
+def test_tasks_that_cannot_be_are_refused_as_a_whole(door: Door) -> None:
+    put(door, b"k")
+    for ask, status in (
+        (lambda: door.create_copy_task(b"none", ["s"]), Status.OBJECT_NOT_FOUND),
+        (lambda: door.create_copy_task(b"k", ["no such segment"]), Status.INVALID_PARAMS),
+        (lambda: door.create_copy_task(b"k", []), Status.INVALID_PARAMS),
+        (lambda: door.create_move_task(b"k", "s", "s"), Status.INVALID_PARAMS),
+        (lambda: door.create_move_task(b"k", "no such segment", "s"), Status.INVALID_PARAMS),
+        (lambda: door.query_task(1), Status.TASK_NOT_FOUND),
+    ):
+        with pytest.raises(StoreError) as refused:
+            ask()
+        assert refused.value.code == status
+    with pytest.raises((InvalidArgument, ValueError)):
+        door.create_copy_task(b"k" * 1_025, ["s"])
+    with pytest.raises((InvalidArgument, ValueError)):
+        door.create_copy_task(b"k", ["s"] * 9)
+
+
+def test_a_move_between_segments_is_a_task(door: Door, request: pytest.FixtureRequest) -> None:
+    """Segments of tests before may still be there, so a key is sought that lies on the one of this test."""
+    source, target = f"segment of {request.node.name}", f"further {request.node.name}"
+    for number in range(1_000):
+        key = b"k%d" % number
+        put(door, key)
+        [copy] = door.inspect(key=key)["copies"]
+        if copy["segment_name"] == source:
+            break
+    assert door.mount(target, 64 * MIB)[0] == Status.OK
+    task = door.create_move_task(key, source, target)
+    told = door.query_task(task)
+    assert (told["type"], told["status"]) == (1, 1)
+    assert told["node"] != 0
+    assert [copy["status"] for copy in door.inspect(key=key)["copies"]] == [2, 4], "live, being copied"

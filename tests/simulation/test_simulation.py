@@ -43,7 +43,7 @@ def standard(native_tests: Path) -> Counts:
     [
         (
             "calls",
-            "put upsert get open exists match_prefix remove force_remove touch",
+            "put upsert get open exists match_prefix remove force_remove touch task",
         ),
         (
             "faults",
@@ -68,7 +68,7 @@ def standard(native_tests: Path) -> Counts:
             "evicted_keys evicted_leased_keys evicted_soft_pinned_keys parked_calls waits_for_space "
             "space_wait_timeouts confirm_wait_timeouts replayed_requests repeats_attached discarded_puts "
             "orphaned_puts reaped_puts superseded_keys expired_keys lost_keys sessions_expired "
-            "segments_expelled partial_allocations adopted_replicas",
+            "segments_expelled partial_allocations adopted_replicas tasks_succeeded",
         ),
         (
             "nodes",

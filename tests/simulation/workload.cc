@@ -102,9 +102,12 @@ void Workload::call_once(std::size_t index) {
     } else if (drawn < 97) {
         Call call = begin(index, "force_remove", 3);
         remove(call, true);
-    } else {
+    } else if (drawn < 98) {
         Call call = begin(index, "touch", 4);
         touch(call);
+    } else {
+        Call call = begin(index, "task", 1);
+        task(call);
     }
 }
 
@@ -352,6 +355,28 @@ void Workload::touch(Call& call) {
     client::CallReport report;
     const auto statuses =
         cluster_.clients()[call.client].client->touch_many(call.key_views, call.options, report);
+    end(call, statuses, report.why);
+}
+
+// Has the master copy or move the value, anywhere; how it ends is nobody's promise, but it must not cost the
+// value (judge_miss).
+void Workload::task(Call& call) {
+    client::Client& client = *cluster_.clients()[call.client].client;
+    client::CallReport report;
+    const auto found = client.segments(call.options, report);
+    std::vector<Status> statuses{found.status};
+    if (found.segments.size() > 1) {
+        const auto any = [&] { return random_.pick(found.segments).name; };
+        const bool moves = random_.chance(5'000);
+        const std::vector<std::string> targets(moves ? 1 : random_.between(1, 2), any());
+        const auto created =
+            client.create_task(moves ? wire::TaskType::kMove : wire::TaskType::kCopy, call.keys[0],
+                               moves ? any() : std::string(), targets, call.options, report);
+        statuses.push_back(created.status);
+        if (wire::ok(created.status)) {
+            statuses.push_back(client.query_task(created.record.task, call.options, report).status);
+        }
+    }
     end(call, statuses, report.why);
 }
 

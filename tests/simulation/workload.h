@@ -71,6 +71,7 @@ class Workload {
     void match_prefix(Call& call);
     void remove(Call& call, bool is_forced);
     void touch(Call& call);
+    void task(Call& call);
 
     Call begin(std::size_t client, const char* kind, std::size_t keys_max);
     Call begin_with(std::size_t client, const char* kind, std::vector<std::string> keys,

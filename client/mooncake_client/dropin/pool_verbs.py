@@ -1,39 +1,47 @@
 """Where copies lie, tasks that copy or move them, and memory that is lent and taken back while a store runs.
 
-Owns the names by which segments are told apart at this door: `"<session>-<segment>"`. Copy and move tasks,
-and
-segments over memory of others, are not built: docs/dropin.md.
+Owns the names by which segments are told apart at this door: `"<session>-<segment>"`. Segments over memory of
+others are not built: docs/dropin.md.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any, Final
 
+from mooncake_client.answers import MISSES
 from mooncake_client.dropin.base import StoreBase, items_of, key_of, keys_of
 from mooncake_client.dropin.codes import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    NOT_SUPPORTED,
     OBJECT_NOT_FOUND,
     OK,
     TASK_NOT_FOUND,
+    error_code,
+    read_code,
 )
 from mooncake_client.dropin.descriptors import (
     Descriptor,
     DiskDescriptor,
     MemoryDescriptor,
+    QueryTaskResponse,
     ReplicaDescriptor,
     ReplicaStatus,
+    TaskStatus,
+    TaskType,
 )
 from mooncake_client.story import Copy, Story, story
 from mooncake_store.errors import StoreError
+from mooncake_store.keys import KEY_BYTES_MAX
 
 log = logging.getLogger("mooncake_store.dropin")
 
 _KEY: Final = 1  # proto/FRAMES.md, subjects of inspect
 _GRACE_S_MAX: Final = 3_600
 _NO_TASK: Final = (0, 0)
+_TARGETS_MAX: Final = 8
+_NAME_BYTES_MAX: Final = 255
 
 
 class PoolVerbs(StoreBase):
@@ -80,7 +88,7 @@ class PoolVerbs(StoreBase):
 
     def _story(self, key: str | bytes) -> Story | None:
         client = self._client()
-        packed = key.encode("utf-8") if isinstance(key, str) else key
+        packed = _packed(key)
         if client is None or not packed:
             return None
         status, body = client.inspect(_KEY, packed, limit=1)
@@ -89,27 +97,54 @@ class PoolVerbs(StoreBase):
     # ---- tasks
 
     def create_copy_task(self, key: str, targets: list[str]) -> tuple[tuple[int, int], int]:
-        """((0, 0), code): not built; -704 without a value, -600 with a segment that nobody lends."""
-        return _NO_TASK, self._task_code(key, items_of(targets, "targets"))
+        """Have the master copy the value to those segments: (task, 0), or ((0, 0), code).
+
+        -704 without a value, -600 with a segment that nobody lends, -1401 while too many tasks are under way.
+        What lies on a target already stays there and needs no copy.
+        """
+        return self._create_task(TaskType.REPLICA_COPY, key, items_of(targets, "targets"), "")
 
     def create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
-        """((0, 0), code), as create_copy_task."""
-        return _NO_TASK, self._task_code(key, [source, target])
+        """The same, and the copy on `source` goes once `target` has one; -710: there is none on `source`."""
+        return self._create_task(TaskType.REPLICA_MOVE, key, [target], source)
 
-    def query_task(self, task_id: tuple[int, int]) -> tuple[None, int]:
-        """(None, -1400): there are no tasks."""
-        del task_id
-        return None, TASK_NOT_FOUND
+    def _create_task(
+        self, kind: TaskType, key: str, targets: list[str], source: str
+    ) -> tuple[tuple[int, int], int]:
+        client, packed = self._client(), _packed(key)
+        names = [target.encode("utf-8") for target in (*targets, source)]
+        if client is None or any(len(name) > _NAME_BYTES_MAX for name in names):
+            return _NO_TASK, INVALID_PARAMS
+        if not 0 < len(packed) <= KEY_BYTES_MAX:
+            return _NO_TASK, OBJECT_NOT_FOUND
+        if not 0 < len(targets) <= _TARGETS_MAX or (kind == TaskType.REPLICA_MOVE and not source):
+            return _NO_TASK, INVALID_PARAMS
+        status, task = client.create_task(int(kind), packed, targets, source=source)
+        if status == 0:
+            return (task, 0), OK
+        log.debug("a task for %r: %s", key, client.why())
+        return _NO_TASK, read_code(status) if status in MISSES else error_code(status)
 
-    def _task_code(self, key: str, segments: list[str]) -> int:
+    def query_task(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]:
+        """How far a task is: (answer, 0), or (None, code); -1400: unknown, or it ended too long ago."""
+        first, second = task_id
         client = self._client()
-        if client is None:
-            return INVALID_PARAMS
-        if not self.get_replica_desc(key):
-            return OBJECT_NOT_FOUND
-        _, found = client.segments()
-        names = {segment["name"] for segment in found}
-        return NOT_SUPPORTED if segments and names.issuperset(segments) else INVALID_PARAMS
+        if client is None or second != 0 or not 0 < first < 1 << 64:
+            return None, TASK_NOT_FOUND
+        status, told = client.query_task(first)
+        if told is None:
+            return None, error_code(status)
+        now_ms = time.time_ns() // 1_000_000
+        answer = QueryTaskResponse(
+            id=(told["task"], 0),
+            type=TaskType(told["type"]),
+            status=TaskStatus(told["status"]),
+            created_at_ms_epoch=now_ms - told["created_ms_ago"],
+            last_updated_at_ms_epoch=now_ms - told["updated_ms_ago"],
+            assigned_client=(told["node"], 0),
+            message=told["message"],
+        )
+        return answer, OK
 
     # ---- memory lent
 
@@ -170,6 +205,10 @@ class PoolVerbs(StoreBase):
             return {}
         _, found = client.segments()
         return {f"{one['owner']}-{one['segment']}": one["name"] for one in found}
+
+
+def _packed(key: str | bytes) -> bytes:
+    return key.encode("utf-8") if isinstance(key, str) else key
 
 
 def _is_live(copy: Copy) -> bool:

@@ -9,6 +9,7 @@ from mutants.catalogue import (
     node,
     python,
     reconcile,
+    tasks,
     tombstones,
     wire,
 )
@@ -20,6 +21,7 @@ MUTANTS: list[Mutant] = [
     *copies.MUTANTS,
     *tombstones.MUTANTS,
     *reconcile.MUTANTS,
+    *tasks.MUTANTS,
     *wire.MUTANTS,
     *client.MUTANTS,
     *master.MUTANTS,
