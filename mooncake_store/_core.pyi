@@ -768,6 +768,10 @@ class Client:
         A value that is gone meanwhile is looked for again, so a length may differ from `sizes`.
         """
     def exists_many(self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0) -> list[int]: ...
+    def locate_many(
+        self, keys: Sequence[_Key], *, timeout_ms: int = 0
+    ) -> list[tuple[int, int, list[tuple[int, int]]]]:
+        """Status, size and (replica_id, segment) of each copy, a key; nothing is leased or touched."""
     def match_prefix(
         self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0
     ) -> tuple[int, int, int]:
@@ -870,6 +874,9 @@ class AsyncClient:
     def exists_many(
         self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0
     ) -> PendingCall[list[int]]: ...
+    def locate_many(
+        self, keys: Sequence[_Key], *, timeout_ms: int = 0
+    ) -> PendingCall[list[tuple[int, int, list[tuple[int, int]]]]]: ...
     def match_prefix(
         self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0
     ) -> PendingCall[tuple[int, int, int]]: ...

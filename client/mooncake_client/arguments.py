@@ -19,7 +19,7 @@ TTL_MS_MAX: Final = 2**53
 SOFT_PIN_MS_MAX: Final = 2**32 - 1
 
 # proto/FRAMES.md, put_start.
-HARD_PIN, SOFT_PIN, UPSERT, LOCAL = 1, 2, 4, 8
+HARD_PIN, SOFT_PIN, UPSERT, LOCAL, KEEP_SOFT_PIN = 1, 2, 4, 8, 16
 
 
 def encode_all(values: Sequence[object]) -> tuple[list[Any], dict[int, StoreError]]:

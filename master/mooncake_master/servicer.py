@@ -31,6 +31,7 @@ PUT_HARD_PIN: Final = 1
 PUT_SOFT_PIN: Final = 2
 PUT_UPSERT: Final = 4
 PUT_LOCAL: Final = 8
+PUT_KEEP_SOFT_PIN: Final = 16
 
 _SUBJECTS: Final = {None: 0, "key": 1, "name": 2}
 
@@ -214,7 +215,8 @@ class MasterServicer(pb_grpc.MasterServiceServicer):
             flags=PUT_HARD_PIN * request.hard_pin
             | PUT_SOFT_PIN * request.soft_pin
             | PUT_UPSERT * request.upsert
-            | PUT_LOCAL * request.prefer_local,
+            | PUT_LOCAL * request.prefer_local
+            | PUT_KEEP_SOFT_PIN * request.keep_soft_pin,
             preferred=list(request.preferred_segments),
             soft_pin_ms=request.soft_pin_ms,
             ttl_ms=request.ttl_ms,

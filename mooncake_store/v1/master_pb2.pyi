@@ -600,7 +600,7 @@ class LookupReply(_message.Message):
     def __init__(self, found: _Optional[_Iterable[_Union[LookupReply.Found, _Mapping]]] = ...) -> None: ...
 
 class PutStartRequest(_message.Message):
-    __slots__ = ("session", "sequence", "keys", "sizes", "parent_digests", "avoid_segments", "replica_count", "hard_pin", "soft_pin", "soft_pin_ms", "ttl_ms", "upsert", "prefer_local", "preferred_segments")
+    __slots__ = ("session", "sequence", "keys", "sizes", "parent_digests", "avoid_segments", "replica_count", "hard_pin", "soft_pin", "soft_pin_ms", "ttl_ms", "upsert", "prefer_local", "preferred_segments", "keep_soft_pin")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -615,6 +615,7 @@ class PutStartRequest(_message.Message):
     UPSERT_FIELD_NUMBER: _ClassVar[int]
     PREFER_LOCAL_FIELD_NUMBER: _ClassVar[int]
     PREFERRED_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_SOFT_PIN_FIELD_NUMBER: _ClassVar[int]
     session: int
     sequence: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
@@ -629,7 +630,8 @@ class PutStartRequest(_message.Message):
     upsert: bool
     prefer_local: bool
     preferred_segments: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., sizes: _Optional[_Iterable[int]] = ..., parent_digests: _Optional[_Iterable[int]] = ..., avoid_segments: _Optional[_Iterable[int]] = ..., replica_count: _Optional[int] = ..., hard_pin: bool = ..., soft_pin: bool = ..., soft_pin_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., upsert: bool = ..., prefer_local: bool = ..., preferred_segments: _Optional[_Iterable[str]] = ...) -> None: ...
+    keep_soft_pin: bool
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., sizes: _Optional[_Iterable[int]] = ..., parent_digests: _Optional[_Iterable[int]] = ..., avoid_segments: _Optional[_Iterable[int]] = ..., replica_count: _Optional[int] = ..., hard_pin: bool = ..., soft_pin: bool = ..., soft_pin_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., upsert: bool = ..., prefer_local: bool = ..., preferred_segments: _Optional[_Iterable[str]] = ..., keep_soft_pin: bool = ...) -> None: ...
 
 class PutStartReply(_message.Message):
     __slots__ = ("grants",)

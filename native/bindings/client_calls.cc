@@ -337,6 +337,25 @@ Call exists_many(nb::handle keys, bool hold) {
         });
 }
 
+Call locate_many(nb::handle keys) {
+    return one_run(
+        std::make_unique<PackedKeys>(keys),
+        [](PackedKeys& packed, Client& client, const CallOptions& options, CallReport& report) {
+            return client.locate_many(packed.views(), options, report);
+        },
+        [](const std::vector<client::LocateBatch::Located>& located) -> nb::object {
+            nb::list answers;
+            for (const auto& one : located) {
+                nb::list places;
+                for (const auto& place : one.places) {
+                    places.append(nb::make_tuple(place.replica, place.segment));
+                }
+                answers.append(nb::make_tuple(static_cast<int>(one.status), one.size, places));
+            }
+            return answers;
+        });
+}
+
 Call match_prefix(nb::handle keys, bool hold) {
     return one_run(
         std::make_unique<PackedKeys>(keys),

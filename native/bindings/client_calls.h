@@ -53,6 +53,7 @@ Call get_into_many(nb::handle keys, nb::handle targets);
 Call open(nb::handle keys, bool user_metadata);
 Call read_into(nb::handle opened, nb::handle targets);
 Call exists_many(nb::handle keys, bool hold);
+Call locate_many(nb::handle keys);
 Call match_prefix(nb::handle keys, bool hold);
 Call remove_many(nb::handle keys, bool force);
 Call touch_many(nb::handle keys);
@@ -123,6 +124,12 @@ void define_calls(Bound& bound, Ask ask, const More&... more) {
                 return ask(self, exists_many(keys, hold), timeout_ms);
             },
             "keys"_a, nb::kw_only(), "hold"_a = true, "timeout_ms"_a = 0, more...)
+        .def(
+            "locate_many",
+            [ask](Self& self, nb::handle keys, std::uint64_t timeout_ms) {
+                return ask(self, locate_many(keys), timeout_ms);
+            },
+            "keys"_a, nb::kw_only(), "timeout_ms"_a = 0, more...)
         .def(
             "match_prefix",
             [ask](Self& self, nb::handle keys, bool hold, std::uint64_t timeout_ms) {

@@ -204,7 +204,7 @@ std::vector<wire::Status> Client::key_batch(wire::Verb verb, std::uint32_t flags
 
 std::vector<wire::Status> Client::exists_many(Keys keys, bool hold, const CallOptions& options,
                                               CallReport& report) {
-    return key_batch(wire::Verb::kExists, hold ? 0U : wire::kExistsWithoutHold, keys, options, report);
+    return key_batch(wire::Verb::kExists, hold ? 0U : wire::kWithoutHold, keys, options, report);
 }
 
 std::vector<wire::Status> Client::remove_many(Keys keys, bool force, const CallOptions& options,
@@ -216,10 +216,19 @@ std::vector<wire::Status> Client::touch_many(Keys keys, const CallOptions& optio
     return key_batch(wire::Verb::kTouch, 0, keys, options, report);
 }
 
+std::vector<LocateBatch::Located> Client::locate_many(Keys keys, const CallOptions& options,
+                                                      CallReport& report) {
+    if (refuses(*driver_, report))
+        return std::vector(keys.size(), LocateBatch::Located{wire::Status::kClosed, 0, {}});
+    LocateBatch batch(driver_->cluster(), deadline_of(*driver_, options), keys);
+    run(*driver_, batch, options, report);
+    return std::move(batch.located());
+}
+
 MatchAnswer Client::match_prefix(Keys keys, bool hold, const CallOptions& options, CallReport& report) {
     if (refuses(*driver_, report)) return {};
-    MatchPrefix operation(driver_->cluster(), deadline_of(*driver_, options),
-                          hold ? 0U : wire::kExistsWithoutHold, keys);
+    MatchPrefix operation(driver_->cluster(), deadline_of(*driver_, options), hold ? 0U : wire::kWithoutHold,
+                          keys);
     run(*driver_, operation, options, report);
     return {operation.status(), operation.length(), operation.miss()};
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "client/core/get_batch.h"
+#include "client/core/key_batches.h"
 #include "client/core/put_batch.h"
 #include "client/options.h"
 #include "client/transfer.h"
@@ -145,6 +146,8 @@ class Client {
                                      CallReport& report);
     std::vector<wire::Status> exists_many(Keys keys, bool hold, const CallOptions& options,
                                           CallReport& report);
+    // Where values lie; nothing is leased.
+    std::vector<LocateBatch::Located> locate_many(Keys keys, const CallOptions& options, CallReport& report);
     MatchAnswer match_prefix(Keys keys, bool hold, const CallOptions& options, CallReport& report);
     std::vector<wire::Status> remove_many(Keys keys, bool force, const CallOptions& options,
                                           CallReport& report);

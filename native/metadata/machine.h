@@ -187,6 +187,7 @@ class Machine {
     bool read_keys(State& command, Effects& effects);
     wire::Status read_one(State& command, std::string_view key, Ref ref, Effects& effects);
     void lookup_one(State& command, Object& object);
+    void lease(Object& object);
     void release_lease(Ref ref, Object& object);
     bool is_reachable(const Object& object, const wire::AvoidList& avoid) const;
     void touch(Object& object) { object.stamp = ++clock_; }
@@ -304,6 +305,9 @@ class Machine {
     void enter_orders(Ref ref);
     void enter_order(Ref ref, const Object& object, SegmentIndex segment);
     void leave_order(const Object& object, SegmentIndex segment, std::uint64_t bytes);
+    std::uint64_t soft_pin_until_ms(const Object& object) const {
+        return object.has(kSoftPin) ? extras_.at<Extra>(object.extra).soft_pin_until_ms : 0;
+    }
     std::uint64_t ttl_until_ms(const Object& object) const {
         return object.extra == 0 ? 0 : extras_.at<Extra>(object.extra).ttl_until_ms;
     }

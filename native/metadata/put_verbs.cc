@@ -176,6 +176,7 @@ void Machine::grant(State& command, Session& session, const WaitingKey& key, Ref
     // A hard pin is the stronger wish.
     if ((request.options.flags & wire::kPutSoftPin) != 0) put.pins = kSoftPin;
     if ((request.options.flags & wire::kPutHardPin) != 0) put.pins = kHardPin;
+    put.keeps_soft_pin = put.pins == 0 && (request.options.flags & wire::kPutKeepSoftPin) != 0;
     for (const auto index : chosen) {
         const Placed one{next_id(), index};
         change({one, bytes_on(index, put.size)}, ReplicaStatus::kNone, ReplicaEvent::kPlaced, hash, effects);
@@ -300,7 +301,13 @@ void Machine::forget_no_ranges() {
 void Machine::commit(const Put& put, std::span<const Placed> written, State& command, Effects& effects) {
     const Ref ref = put.record;
     Object& object = table_.object(ref);
+    Value value{put.put_id, put.size, put.ttl_ms, put.soft_pin_ms, put.pins, put.replicas_wanted};
     if (object.is_visible()) {
+        const std::uint64_t left = left_ms(soft_pin_until_ms(object));
+        if (put.keeps_soft_pin && left > 0) {
+            value.pins = kSoftPin;
+            value.soft_pin_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, 0xFFFFFFFF));
+        }
         ++counters_.superseded_keys;
         end_value(ref, ReplicaEvent::kSuperseded, effects, &command.retired);
     }
@@ -317,7 +324,7 @@ void Machine::commit(const Put& put, std::span<const Placed> written, State& com
         Segment& segment = segments_.at(one.segment);
         if (segment.no_ranges > 0 && bytes >= segment.no_range_bytes) segment.range_found();
     }
-    show(ref, {put.put_id, put.size, put.ttl_ms, put.soft_pin_ms, put.pins, put.replicas_wanted}, written);
+    show(ref, value, written);
     if (written.size() < put.replicas_wanted) queue_repair(ref, 0);
     if (segments_.draining_count() > 0) queue_handover(ref, 0);  // it was granted before
 }

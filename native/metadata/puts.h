@@ -25,6 +25,7 @@ struct Put {
     std::uint32_t soft_pin_ms = 0;
     Ref record = 0;
     std::uint8_t pins = 0;  // kHardPin, kSoftPin
+    bool keeps_soft_pin = false;
     std::uint8_t replica_count = 0;
     std::uint8_t replicas_wanted = 0;
     std::array<Placed, wire::kReplicasMax> replicas{};

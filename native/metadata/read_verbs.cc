@@ -57,7 +57,9 @@ wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Ef
         if (wire::ok(status)) {
             lookup_one(command, table_.object(ref));
         } else {
-            count_miss(status, key, sessions_.find(command.prefix.session)->tenant);
+            if ((command.prefix.flags & wire::kWithoutHold) == 0) {
+                count_miss(status, key, sessions_.find(command.prefix.session)->tenant);
+            }
             command.found.push_back({status, 0, 0, 0, 0, 0});
         }
         return status;
@@ -77,7 +79,7 @@ wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Ef
     Object& object = table_.object(ref);
     if (command.verb == wire::Verb::kRelease) {
         release_lease(ref, object);
-    } else if ((command.prefix.flags & wire::kExistsWithoutHold) == 0) {
+    } else if ((command.prefix.flags & wire::kWithoutHold) == 0) {
         touch(object);
         const std::uint64_t until = now_ms_ + options_.exists_hold_ms;
         if (command.verb != wire::Verb::kTouch && until > object.hold_until_ms) object.hold_until_ms = until;
@@ -86,13 +88,8 @@ wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Ef
 }
 
 void Machine::lookup_one(State& command, Object& object) {
-    touch(object);
-    if (!object.is_leased(now_ms_)) object.lease_count = 0;
-    if (object.lease_count < 0xFFFF) ++object.lease_count;
-    object.lease_until_ms = now_ms_ + options_.lease_ttl_ms;
-    ++counters_.lookup_hits;
-    counters_.lookup_hit_bytes += object.size;
-
+    const bool is_read = (command.prefix.flags & wire::kWithoutHold) == 0;
+    if (is_read) lease(object);
     std::uint8_t count = 0;
     for (std::size_t i = 0; i < object.replica_count; ++i) {
         const Placed one = placed(object, i);
@@ -101,8 +98,17 @@ void Machine::lookup_one(State& command, Object& object) {
         command.places.push_back({one.replica, segment});
         ++count;
     }
-    command.found.push_back({wire::Status::kOk, count, 0, static_cast<std::uint32_t>(options_.lease_ttl_ms),
-                             object.put_id, object.size});
+    const auto lease_ms = is_read ? static_cast<std::uint32_t>(options_.lease_ttl_ms) : 0;
+    command.found.push_back({wire::Status::kOk, count, 0, lease_ms, object.put_id, object.size});
+}
+
+void Machine::lease(Object& object) {
+    touch(object);
+    if (!object.is_leased(now_ms_)) object.lease_count = 0;
+    if (object.lease_count < 0xFFFF) ++object.lease_count;
+    object.lease_until_ms = now_ms_ + options_.lease_ttl_ms;
+    ++counters_.lookup_hits;
+    counters_.lookup_hit_bytes += object.size;
 }
 
 void Machine::release_lease(Ref ref, Object& object) {

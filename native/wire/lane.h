@@ -33,8 +33,9 @@ struct Prefix {
 static_assert(sizeof(Prefix) == 24);
 
 enum RequestFlags : std::uint32_t {
-    kRemoveForce = 1,        // remove: also while a lease is held
-    kExistsWithoutHold = 2,  // exists, match_prefix: neither touch recency nor hold (operators' questions)
+    kRemoveForce = 1,  // remove: also while a lease is held
+    // exists, match_prefix, lookup: neither touch recency nor hold nor lease nor count (operators' questions)
+    kWithoutHold = 2,
 };
 
 // Segments this client cannot reach now: replicas there count as absent for it, and nothing is placed there.
@@ -283,6 +284,8 @@ enum PutFlags : std::uint8_t {
     kPutSoftPin = 2,  // evicted after everything that is not pinned, for soft_pin_ms
     kPutUpsert = 4,   // a new value even when one is visible
     kPutLocal = 8,    // prefer segments on the session's host
+    // With kPutUpsert: what remains of the soft pin of the value that it replaces is the new one's.
+    kPutKeepSoftPin = 16,
 };
 
 struct PutOptions {

@@ -20,6 +20,7 @@ from mooncake_client.dropin import (
     QueryTaskResponse,
     ReplicaStatus,
     ReplicateConfig,
+    SoftPinAction,
     TaskStatus,
     TaskType,
     bind_to_numa_node,
@@ -27,6 +28,7 @@ from mooncake_client.dropin import (
     get_free_func_addr,
 )
 from mooncake_client.dropin.async_store import MooncakeDistributedStoreAsync
+from mooncake_client.story import story
 
 Dropin = MooncakeDistributedStore
 
@@ -56,6 +58,47 @@ def test_descriptors_tell_where_copies_lie(store: Dropin) -> None:
     assert store.get_replica_desc("missing") == []
     assert [int(status) for status in ReplicaStatus] == list(range(6))
     assert (int(TaskType.REPLICA_MOVE), int(TaskStatus.SUCCESS)) == (1, 3)
+
+
+def test_many_descriptors_are_two_questions_and_no_lease(store: Dropin) -> None:
+    """It was one question a key."""
+    keys = [f"key{number}" for number in range(50)]
+    assert store.put_batch(keys, [b"v"] * 50) == 0
+    client = store._client()
+    assert client is not None
+
+    def asked(verb: str) -> int:
+        return client.stats()[1].get(f"{verb}_requests_total", 0)
+
+    before = {verb: asked(verb) for verb in ("inspect", "lookup", "segments")}
+    found = store.batch_get_replica_desc([*keys, "missing", "x" * 2_000, ""])
+    assert list(found) == keys
+    assert asked("inspect") == before["inspect"]
+    assert asked("lookup") == before["lookup"] + 1
+    assert asked("segments") <= before["segments"] + 2  # a client asks for some on its own, too
+    assert store.batch_remove(keys) == [0] * 50, "nobody holds a lease"
+
+
+def test_an_upsert_preserves_the_soft_pin_of_the_value_before(store: Dropin) -> None:
+    def soft_pin_ms() -> int:
+        client = store._client()
+        assert client is not None
+        told = story(client.inspect(1, b"k")[1])
+        assert told.key is not None
+        return told.key.soft_pin_ms or 0
+
+    pinned, dropped = ReplicateConfig(), ReplicateConfig()
+    pinned.soft_pin_action, pinned.soft_pin_ttl_ms = SoftPinAction.ENABLE, 1_000_000
+    dropped.soft_pin_action = SoftPinAction.DISABLE
+    assert store.put("k", b"1", pinned) == 0
+    assert store.upsert("k", b"2") == 0
+    assert 900_000 < soft_pin_ms() <= 1_000_000
+    assert store.batch_upsert_from(["k"], [0], [0]) == [-600]
+    assert store.upsert("k", b"3", dropped) == 0
+    assert soft_pin_ms() == 0
+    assert store.upsert("k", b"4") == 0
+    assert soft_pin_ms() == 0
+    assert store.get("k") == b"4"
 
 
 def ended(store: Dropin, task: tuple[int, int]) -> QueryTaskResponse:

@@ -11,6 +11,7 @@ from metadata.harness import (
     ILLEGAL_CLIENT,
     INVALID_KEY,
     INVALID_PARAMS,
+    KEEP_SOFT_PIN,
     NO_RANGE,
     NO_SPACE,
     NOT_FOUND,
@@ -18,6 +19,7 @@ from metadata.harness import (
     OK,
     SEALED,
     SESSION_UNKNOWN,
+    SOFT_PIN,
     STALE_GRANT,
     STALE_REQUEST,
     UPSERT,
@@ -473,3 +475,46 @@ def test_a_sequence_that_was_answered_is_no_other_requests(pool: Harness) -> Non
     status, why = pool.ask("remove", body)
     assert status == INVALID_PARAMS
     assert b"put_start" in why
+
+
+def soft_pin_ms(pool: Harness, client: int, key: bytes) -> int:
+    status, body = pool.ask("inspect", _core.encode_inspect(client, 1, key))
+    assert status == OK
+    told = _core.parse_inspect_reply(body)["key"]
+    assert told is not None
+    return told["soft_pin_ms"]
+
+
+def test_an_upsert_may_keep_what_remains_of_the_soft_pin_before() -> None:
+    pool = Harness({"soft_pin_ms": 60_000, "client_ttl_ms": 3_600_000})
+    node = pool.open()
+    pool.mount(node, "seg", 6_400)
+    keeps = UPSERT | KEEP_SOFT_PIN
+    assert pool.put(node, b"k", flags=keeps) == [OK]
+    assert soft_pin_ms(pool, node, b"k") == 0, "there was none before"
+    assert pool.put(node, b"k", flags=UPSERT | SOFT_PIN, soft_pin_ms=10_000) == [OK]
+    pool.advance(4_000)
+    [grant] = pool.put_start(node, b"k", flags=keeps)
+    pool.advance(1_000)
+    assert pool.put_end(node, grant.written) == [OK]
+    assert soft_pin_ms(pool, node, b"k") == 5_000, "the deadline stays, however long the put took"
+    assert pool.stat("soft_pin_key_count") == 1
+    pool.advance(5_000)
+    assert soft_pin_ms(pool, node, b"k") == 0
+    assert pool.put(node, b"k", flags=keeps) == [OK]
+    assert soft_pin_ms(pool, node, b"k") == 0, "it has ended"
+
+
+def test_what_an_upsert_asks_for_goes_before_what_was() -> None:
+    pool = Harness({"soft_pin_ms": 60_000, "client_ttl_ms": 3_600_000})
+    node = pool.open()
+    pool.mount(node, "seg", 6_400)
+    assert pool.put(node, b"k", flags=SOFT_PIN) == [OK]
+    assert pool.put(node, b"k", flags=UPSERT | KEEP_SOFT_PIN | SOFT_PIN, soft_pin_ms=7_000) == [OK]
+    assert soft_pin_ms(pool, node, b"k") == 7_000
+    assert pool.put(node, b"k", flags=UPSERT) == [OK]
+    assert soft_pin_ms(pool, node, b"k") == 0
+    assert pool.put(node, b"k", flags=UPSERT | SOFT_PIN) == [OK]
+    assert pool.put(node, b"k", flags=UPSERT | KEEP_SOFT_PIN | HARD_PIN) == [OK]
+    assert soft_pin_ms(pool, node, b"k") == 0
+    assert pool.stat("hard_pin_key_count") == 1

@@ -15,6 +15,8 @@ from metadata.harness import (
     Harness,
 )
 
+from mooncake_store import _core
+
 
 def test_lookup_answers_each_key_in_order(pool: Harness) -> None:
     node = pool.open()
@@ -195,3 +197,19 @@ def test_list_pages_through_a_prefix(pool: Harness) -> None:
     pool.put(node, *names)
     pool.put_start(node, b"x/begun")
     assert sorted(entry[0] for entry in pool.list(node, limit=3, prefix=b"x/")) == sorted(names[:10])
+
+
+def test_a_lookup_without_hold_leaves_no_trace() -> None:
+    """Whoever only asks where a value lies neither keeps it nor counts as a reader of it."""
+    pool = Harness()
+    node = pool.open()
+    segment = pool.mount(node, "seg", 64 * 4)
+    assert pool.put(node, b"old", b"new") == [OK, OK]
+    body = _core.encode_keys_request(node, [b"old", b"none"], flags=WITHOUT_HOLD)
+    status, reply = pool.ask("lookup", body)
+    assert status == OK
+    [(found, _, size, lease_ms, places), (missing, *_)] = _core.parse_lookup_reply(reply)
+    assert (found, size, lease_ms, [place[1] for place in places]) == (OK, 64, 0, [segment])
+    assert missing == NOT_FOUND
+    assert (pool.stat("lookup_hits_total"), pool.stat("lookup_misses_never_stored_total")) == (0, 0)
+    assert pool.remove(node, b"old") == [OK], "no lease is on it"

@@ -227,7 +227,7 @@ class World {
     }
     Status exists(wire::SessionId session, std::string_view key, const LinkPtr& link) {
         Buffer body = packed([&](auto& writer) {
-            wire::encode_keys_request({session, 0, wire::kExistsWithoutHold, 0}, {}, std::span(&key, 1),
+            wire::encode_keys_request({session, 0, wire::kWithoutHold, 0}, {}, std::span(&key, 1),
                                       writer);
         });
         const auto answer = ask(Verb::kExists, body, link);

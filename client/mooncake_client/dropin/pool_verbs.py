@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from mooncake_client.answers import MISSES
-from mooncake_client.dropin.base import StoreBase, items_of, key_of, keys_of
+from mooncake_client.dropin.base import Key, StoreBase, items_of, keys_of
 from mooncake_client.dropin.codes import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -31,13 +32,12 @@ from mooncake_client.dropin.descriptors import (
     TaskStatus,
     TaskType,
 )
-from mooncake_client.story import Copy, Story, story
 from mooncake_store.errors import StoreError
 from mooncake_store.keys import KEY_BYTES_MAX
 
 log = logging.getLogger("mooncake_store.dropin")
 
-_KEY: Final = 1  # proto/FRAMES.md, subjects of inspect
+_SSD: Final = 2  # proto/FRAMES.md, tiers
 _GRACE_S_MAX: Final = 3_600
 _NO_TASK: Final = (0, 0)
 _TARGETS_MAX: Final = 8
@@ -52,17 +52,12 @@ class PoolVerbs(StoreBase):
         return self.batch_get_replica_desc([key]).get(key, [])
 
     def batch_get_replica_desc(self, keys: list[str]) -> dict[str, list[ReplicaDescriptor]]:
-        """By key; keys without a value are left out. One question to the master a key."""
-        found: dict[str, list[ReplicaDescriptor]] = {}
-        for key in items_of(keys, "keys"):
-            told = self._story(key_of(key))
-            if told is None or told.key is None or told.key.size_bytes is None:
-                continue
-            size = told.key.size_bytes
-            copies = [_descriptor(copy, size) for copy in told.copies if _is_live(copy)]
-            if copies and told.key.is_visible:
-                found[key] = copies
-        return found
+        """By key; keys without a value are left out. Leases nothing."""
+        names: list[Any] = keys_of(keys)
+        return {
+            name: [_descriptor(copy, size) for copy in copies]
+            for name, (size, copies) in self._copies_of(names).items()
+        }
 
     def batch_replica_clear(self, keys: list[str], segment_name: str = "") -> list[str]:
         """Remove values that nobody is reading; the keys of those removed.
@@ -71,7 +66,12 @@ class PoolVerbs(StoreBase):
         """
         names, client = keys_of(keys), self._client()
         if segment_name:
-            names = [name for name in names if self._lies_on(name, segment_name)]
+            found = self._copies_of(names)
+            names = [
+                name
+                for name in names
+                if name in found and all(copy.segment_name == segment_name for copy in found[name][1])
+            ]
         if client is None or not names:
             return []
         statuses = client.remove_many(names, force=False)
@@ -81,18 +81,26 @@ class PoolVerbs(StoreBase):
             if status == 0
         ]
 
-    def _lies_on(self, key: str | bytes, segment_name: str) -> bool:
-        told = self._story(key)
-        copies = [] if told is None else [copy for copy in told.copies if _is_live(copy)]
-        return bool(copies) and all(copy.segment == segment_name for copy in copies)
-
-    def _story(self, key: str | bytes) -> Story | None:
+    def _copies_of(self, names: Sequence[Key]) -> dict[Key, tuple[int, list[_Copy]]]:
+        """Size and copies of what has a value: one question for all keys, and one for the segments' names."""
         client = self._client()
-        packed = _packed(key)
-        if client is None or not packed:
-            return None
-        status, body = client.inspect(_KEY, packed, limit=1)
-        return story(body) if status == 0 else None
+        if client is None or not names:
+            return {}
+        located = client.locate_many(names)
+        if not any(status == 0 for status, _, _ in located):
+            return {}
+        _, mounted = client.segments()
+        segments = {segment["segment"]: segment for segment in mounted}
+        found: dict[Key, tuple[int, list[_Copy]]] = {}
+        for name, (status, size, places) in zip(names, located, strict=True):
+            copies = [
+                _Copy(replica, segments[segment]["name"], segments[segment]["tier"])
+                for replica, segment in places
+                if segment in segments
+            ]
+            if status == 0 and copies:
+                found[name] = (size, copies)
+        return found
 
     # ---- tasks
 
@@ -211,12 +219,14 @@ def _packed(key: str | bytes) -> bytes:
     return key.encode("utf-8") if isinstance(key, str) else key
 
 
-def _is_live(copy: Copy) -> bool:
-    return copy.status == "live" and not copy.has_left
+class _Copy(NamedTuple):
+    replica_id: int
+    segment_name: str
+    tier: int
 
 
-def _descriptor(copy: Copy, size: int) -> ReplicaDescriptor:
-    if copy.tier == "ssd":
-        return ReplicaDescriptor(ReplicaStatus.COMPLETE, None, DiskDescriptor(copy.segment, size))
-    buffer = Descriptor(size, copy.replica_id, copy.segment)
+def _descriptor(copy: _Copy, size: int) -> ReplicaDescriptor:
+    if copy.tier == _SSD:
+        return ReplicaDescriptor(ReplicaStatus.COMPLETE, None, DiskDescriptor(copy.segment_name, size))
+    buffer = Descriptor(size, copy.replica_id, copy.segment_name)
     return ReplicaDescriptor(ReplicaStatus.COMPLETE, MemoryDescriptor(buffer))

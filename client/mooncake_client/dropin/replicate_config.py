@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mooncake_client.arguments import (
     HARD_PIN,
+    KEEP_SOFT_PIN,
     LOCAL,
     PREFERRED_MAX,
     REPLICAS_MAX,
@@ -241,6 +242,7 @@ def put_options(config: ReplicateConfig, *, upsert: bool) -> dict[str, Any]:
             | (SOFT_PIN if soft_pinned else 0)
             | (UPSERT if upsert else 0)
             | (LOCAL if config.prefer_alloc_in_same_node else 0)
+            | (KEEP_SOFT_PIN if upsert and config.soft_pin_action is SoftPinAction.PRESERVE else 0)
         ),
         "soft_pin_ms": config.soft_pin_ttl_ms or 0,
         "preferred": [name for name in dict.fromkeys(preferred) if name][:PREFERRED_MAX],

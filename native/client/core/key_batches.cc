@@ -7,23 +7,7 @@ KeyBatch::KeyBatch(Cluster& cluster, std::uint64_t deadline_ms, wire::Verb verb,
     : Operation(cluster, deadline_ms), verb_(verb), flags_(flags), keys_(keys), statuses_(keys.size()) {}
 
 void KeyBatch::ask_next(std::uint64_t, Actions& actions) {
-    asked_.clear();
-    asked_keys_.clear();
-    answered_ = next_;
-    std::size_t bytes = 0;
-    for (; next_ < keys_.size() && asked_.size() < wire::kBatchKeysMax; ++next_) {
-        const auto key = keys_[next_];
-        if (!wire::is_valid_key(key)) {
-            statuses_[next_] = wire::Status::kInvalidKey;
-            continue;
-        }
-        if (bytes + key.size() > kLaneBodyBytesMax) break;
-        bytes += key.size();
-        asked_.push_back(static_cast<std::uint32_t>(next_));
-        asked_keys_.push_back(key);
-    }
-    if (asked_.empty()) {
-        answered_ = keys_.size();
+    if (!slice_.take(keys_, [&](std::size_t i) { statuses_[i] = wire::Status::kInvalidKey; })) {
         finish();
         return;
     }
@@ -32,14 +16,15 @@ void KeyBatch::ask_next(std::uint64_t, Actions& actions) {
     auto writer = begin_ask(verb_, verb_ == wire::Verb::kRemove);
     wire::Prefix flagged = prefix();
     flagged.flags = flags_;
-    wire::encode_keys_request(flagged, avoided, asked_keys_, writer);
+    wire::encode_keys_request(flagged, avoided, slice_.asked_keys, writer);
     end_ask(actions);
 }
 
 bool KeyBatch::on_answer(wire::Bytes body, std::uint64_t now_ms, Actions& actions) {
     const auto statuses = wire::parse_statuses(body);
-    if (!statuses || statuses->size() != asked_.size()) return false;
-    for (std::size_t i = 0; i < asked_.size(); ++i) statuses_[asked_[i]] = (*statuses)[i];
+    const auto& asked = slice_.asked;
+    if (!statuses || statuses->size() != asked.size()) return false;
+    for (std::size_t i = 0; i < asked.size(); ++i) statuses_[asked[i]] = (*statuses)[i];
     ask_next(now_ms, actions);
     return true;
 }
@@ -47,12 +32,48 @@ bool KeyBatch::on_answer(wire::Bytes body, std::uint64_t now_ms, Actions& action
 void KeyBatch::on_refused(wire::Status status, std::uint64_t, Actions&) { give_up(status); }
 
 void KeyBatch::answer_rest(wire::Status status) {
-    for (std::size_t i = answered_; i < keys_.size(); ++i) {
-        if (wire::is_valid_key(keys_[i])) {
-            statuses_[i] = status;
-        } else {
-            statuses_[i] = wire::Status::kInvalidKey;
+    for (std::size_t i = slice_.answered; i < keys_.size(); ++i) {
+        statuses_[i] = wire::is_valid_key(keys_[i]) ? status : wire::Status::kInvalidKey;
+    }
+}
+
+LocateBatch::LocateBatch(Cluster& cluster, std::uint64_t deadline_ms, std::span<const std::string_view> keys)
+    : Operation(cluster, deadline_ms), keys_(keys), located_(keys.size()) {}
+
+void LocateBatch::ask_next(Actions& actions) {
+    if (!slice_.take(keys_, [&](std::size_t i) { located_[i].status = wire::Status::kInvalidKey; })) {
+        finish();
+        return;
+    }
+    std::vector<wire::SegmentId> avoided;
+    cluster_.avoid(avoided);
+    auto writer = begin_ask(wire::Verb::kLookup, false);
+    wire::Prefix flagged = prefix();
+    flagged.flags = wire::kWithoutHold;
+    wire::encode_keys_request(flagged, avoided, slice_.asked_keys, writer);
+    end_ask(actions);
+}
+
+bool LocateBatch::on_answer(wire::Bytes body, std::uint64_t, Actions& actions) {
+    const auto reply = wire::Places<wire::LookupRecord>::parse(body);
+    if (!reply || reply->count != slice_.asked.size()) return false;
+    std::size_t place = 0;
+    for (std::uint32_t i = 0; i < reply->count; ++i) {
+        const auto record = reply->record(i);
+        auto& located = located_[slice_.asked[i]];
+        located.status = record.status;
+        located.size = record.size;
+        for (std::size_t end = place + record.replica_count; place < end; ++place) {
+            located.places.push_back(reply->place(place));
         }
+    }
+    ask_next(actions);
+    return true;
+}
+
+void LocateBatch::answer_rest(wire::Status status) {
+    for (std::size_t i = slice_.answered; i < keys_.size(); ++i) {
+        located_[i] = {wire::is_valid_key(keys_[i]) ? status : wire::Status::kInvalidKey, 0, {}};
     }
 }
 

@@ -11,6 +11,36 @@
 
 namespace mooncake::client {
 
+// The keys of one request after the other: as many as it may carry, without those that cannot be keys.
+struct KeySlice {
+    std::size_t next = 0;              // the first key not yet asked about
+    std::size_t answered = 0;          // keys below it have their answer
+    std::vector<std::uint32_t> asked;  // keys of the request under way
+    std::vector<std::string_view> asked_keys;
+
+    // Takes the next ones; refuse(i) for each that cannot be a key. False: there are none.
+    template <class Refuse>
+    bool take(std::span<const std::string_view> keys, Refuse&& refuse) {
+        asked.clear();
+        asked_keys.clear();
+        answered = next;
+        std::size_t bytes = 0;
+        for (; next < keys.size() && asked.size() < wire::kBatchKeysMax; ++next) {
+            const auto key = keys[next];
+            if (!wire::is_valid_key(key)) {
+                refuse(next);
+                continue;
+            }
+            if (bytes + key.size() > kLaneBodyBytesMax) break;
+            bytes += key.size();
+            asked.push_back(static_cast<std::uint32_t>(next));
+            asked_keys.push_back(key);
+        }
+        if (asked.empty()) answered = keys.size();
+        return !asked.empty();
+    }
+};
+
 // exists, remove or touch of any number of keys: one status a key, in order. Keys that cannot be keys are
 // answered INVALID_KEY here and never sent.
 class KeyBatch final : public Operation {
@@ -32,10 +62,32 @@ class KeyBatch final : public Operation {
     std::uint32_t flags_;
     std::span<const std::string_view> keys_;
     std::vector<wire::Status> statuses_;
-    std::size_t next_ = 0;              // the first key not yet asked about
-    std::vector<std::uint32_t> asked_;  // keys of the request under way
-    std::vector<std::string_view> asked_keys_;
-    std::size_t answered_ = 0;  // keys below it have their answer
+    KeySlice slice_;
+};
+
+// Where values lie, without the wish to read them: nothing is leased, touched or counted.
+class LocateBatch final : public Operation {
+  public:
+    struct Located {
+        wire::Status status = wire::Status::kDeadline;
+        std::uint64_t size = 0;
+        std::vector<wire::ReplicaPlace> places;
+    };
+    // `keys` must stay valid until done().
+    LocateBatch(Cluster& cluster, std::uint64_t deadline_ms, std::span<const std::string_view> keys);
+
+    std::vector<Located>& located() { return located_; }
+
+  private:
+    void begin(std::uint64_t, Actions& actions) override { ask_next(actions); }
+    bool on_answer(wire::Bytes body, std::uint64_t now_ms, Actions& actions) override;
+    void on_refused(wire::Status status, std::uint64_t, Actions&) override { give_up(status); }
+    void answer_rest(wire::Status status) override;
+    void ask_next(Actions& actions);
+
+    std::span<const std::string_view> keys_;
+    std::vector<Located> located_;
+    KeySlice slice_;
 };
 
 // How many keys from the first on are present, and why the next one is not.

@@ -128,8 +128,8 @@ MUTANTS = [
         (
             Edit(
                 "native/client/core/key_batches.cc",
-                "statuses_[asked_[i]] = (*statuses)[i];",
-                "statuses_[answered_ + i] = (*statuses)[i];",
+                "statuses_[asked[i]] = (*statuses)[i];",
+                "statuses_[slice_.answered + i] = (*statuses)[i];",
             ),
         ),
         (native(CORE, "long_batches_are_cut"),),

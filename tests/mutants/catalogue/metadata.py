@@ -643,4 +643,28 @@ MUTANTS = [
         ),
         (test("metadata/test_liveness", "test_only_the_owner_unmounts"),),
     ),
+    Mutant(
+        "kept-pin-without-end",
+        "A soft pin that has ended is kept by the next upsert, and begins anew.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "        if (put.keeps_soft_pin && left > 0) {",
+                "        if (put.keeps_soft_pin) {",
+            ),
+        ),
+        (test("metadata/test_put", "test_an_upsert_may_keep_what_remains_of_the_soft_pin_before"),),
+    ),
+    Mutant(
+        "where-it-lies-is-a-read",
+        "Asking where a value lies leases it, and nobody may remove it for ten seconds.",
+        (
+            Edit(
+                "native/metadata/read_verbs.cc",
+                "    if (is_read) lease(object);",
+                "    lease(object);",
+            ),
+        ),
+        (test("metadata/test_read", "test_a_lookup_without_hold_leaves_no_trace"),),
+    ),
 ]
