@@ -1046,6 +1046,7 @@ class Node:
     host_id: where the process runs; empty = this boot of this machine.
     peer_bytes_max: bytes in flight to and from one client process; beyond it requests are answered BUSY.
     stall_timeout_ms: a transfer without progress for so long ends its connection.
+    files: (path, offset) of the first segments' memory, in tmpfs or hugetlbfs; the others have their own.
     Raises ValueError for options that cannot be meant.
     """
 
@@ -1068,6 +1069,7 @@ class Node:
         connect_timeout_ms: int = 1000,
         request_timeout_ms: int = 3000,
         stall_timeout_ms: int = 10000,
+        files: list[tuple[str, int]] = ...,
     ) -> None: ...
     def start(self) -> None:
         """Reserve the memory, listen, and begin to look for the master without waiting for it.

@@ -96,10 +96,16 @@ void bind_node(nb::module_& module) {
                std::uint16_t data_port, std::string advertised_host, std::string host_id, std::string name,
                std::size_t data_threads, std::size_t memory_fault_threads, bool hugepages,
                std::size_t connections_max, std::uint64_t peer_bytes_max, std::uint64_t connect_timeout_ms,
-               std::uint64_t request_timeout_ms, std::uint64_t stall_timeout_ms) {
+               std::uint64_t request_timeout_ms, std::uint64_t stall_timeout_ms,
+               const std::vector<std::pair<std::string, std::uint64_t>>& files) {
                 NodeOptions options;
+                if (files.size() > segments.size()) throw nb::value_error("more files than segments");
                 for (const auto& [segment_name, bytes] : segments) {
-                    options.segments.push_back({segment_name, bytes});
+                    options.segments.push_back({segment_name, bytes, {}});
+                }
+                for (std::size_t i = 0; i < files.size(); ++i) {
+                    if (files[i].first.empty()) throw nb::value_error("a file needs a path");
+                    options.segments[i].file = {files[i].first, files[i].second};
                 }
                 options.masters = std::move(masters);
                 options.lane = std::move(lane);
@@ -123,7 +129,8 @@ void bind_node(nb::module_& module) {
             "data_host"_a = "0.0.0.0", "data_port"_a = 0, "advertised_host"_a = "", "host_id"_a = "",
             "name"_a = "", "data_threads"_a = 2, "memory_fault_threads"_a = 4, "hugepages"_a = false,
             "connections_max"_a = 16'384, "peer_bytes_max"_a = std::uint64_t{256} << 20,
-            "connect_timeout_ms"_a = 1'000, "request_timeout_ms"_a = 3'000, "stall_timeout_ms"_a = 10'000)
+            "connect_timeout_ms"_a = 1'000, "request_timeout_ms"_a = 3'000, "stall_timeout_ms"_a = 10'000,
+            "files"_a = std::vector<std::pair<std::string, std::uint64_t>>{})
         .def("start", start)
         .def("stop", &Node::stop, "handover_ms"_a = 0, nb::call_guard<GilReleased>())
         .def("wait_mounted", &Node::wait_mounted, "timeout_ms"_a, nb::call_guard<GilReleased>())

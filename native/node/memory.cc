@@ -1,9 +1,11 @@
 #include "node/memory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -101,6 +103,48 @@ MemorySegment::MemorySegment(const std::string& name, std::uint64_t bytes, const
     data_ = static_cast<std::uint8_t*>(address);
     // From here on nobody, not even this user, can open it for writing through /proc.
     ::fchmod(fd_, 0400);
+    ::madvise(address, bytes, MADV_DONTFORK);
+    ::madvise(address, bytes, MADV_DONTDUMP);
+}
+
+MemorySegment::MemorySegment(const MemoryFile& file, std::uint64_t bytes) : bytes_(bytes) {
+    const std::string name = file.path + " from " + std::to_string(file.offset);
+    if (bytes == 0) fail(name, bytes, "the size must be above zero");
+    fd_ = ::open(file.path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd_ < 0) fail(name, bytes, "open: " + errno_text(errno));
+    const auto give_up = [&](const std::string& what) {
+        ::close(fd_);
+        fail(name, bytes, what);
+    };
+    struct stat file_status{};
+    struct statfs system{};
+    if (::fstat(fd_, &file_status) != 0 || ::fstatfs(fd_, &system) != 0)
+        give_up("stat: " + errno_text(errno));
+    const bool is_memory = system.f_type == TMPFS_MAGIC || system.f_type == HUGETLBFS_MAGIC;
+    if (!S_ISREG(file_status.st_mode) || !is_memory) give_up("it is no file in memory (tmpfs, hugetlbfs)");
+    const auto page = static_cast<std::uint64_t>(
+        std::max<long>(system.f_type == HUGETLBFS_MAGIC ? system.f_bsize : 0, ::sysconf(_SC_PAGESIZE)));
+    const auto length = static_cast<std::uint64_t>(file_status.st_size);
+    if (file.offset % page != 0) give_up("the offset is no multiple of " + std::to_string(page));
+    if (file.offset > length || bytes > length - file.offset) {
+        give_up("the file has only " + std::to_string(length) + " bytes");
+    }
+    // A node that died has given it back: the lock goes with the descriptor.
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = static_cast<off_t>(file.offset);
+    lock.l_len = static_cast<off_t>(bytes);
+    if (::fcntl(fd_, F_OFD_SETLK, &lock) != 0) {
+        give_up(errno == EAGAIN || errno == EACCES ? "another node lends some of it already"
+                                                   : "fcntl(F_OFD_SETLK): " + errno_text(errno));
+    }
+    // Only a memfd that was made for it can be sealed.
+    static_cast<void>(::fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK));
+    void* address =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, static_cast<off_t>(file.offset));
+    if (address == MAP_FAILED) give_up("mmap: " + errno_text(errno));
+    data_ = static_cast<std::uint8_t*>(address);
     ::madvise(address, bytes, MADV_DONTFORK);
     ::madvise(address, bytes, MADV_DONTDUMP);
 }

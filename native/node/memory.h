@@ -1,4 +1,5 @@
-// The memory that a node lends: one memfd a segment, mapped once, faulted in by background threads.
+// The memory that a node lends: one memfd a segment, or a part of a file in memory that somebody else made,
+// mapped once, faulted in by background threads.
 //
 // Owns mappings, descriptors and the faulting; knows nothing of what is stored where (node/core/directory.h).
 #pragma once
@@ -19,11 +20,22 @@ struct MemoryOptions {
     bool hugepages = false;  // 2 MiB pages from the kernel's pool (vm.nr_hugepages)
 };
 
+// A part of a file in memory (tmpfs, hugetlbfs, a memfd by its path in /proc) that exists already.
+struct MemoryFile {
+    std::string path;
+    std::uint64_t offset = 0;  // a multiple of its page
+};
+
 // A sealed memfd (it can neither shrink nor grow) and the one writable mapping of it. Not inherited by forks.
+//
+// Of a MemoryFile: that part, locked against other nodes; what it holds is overwritten. Others can write it
+// too, and must not: values that they damage do not match their checksums. Who shortens the file kills this
+// process (SIGBUS), unless it is a memfd, which is sealed against it.
 class MemorySegment {
   public:
     // Throws std::runtime_error naming segment, size and setting.
     MemorySegment(const std::string& name, std::uint64_t bytes, const MemoryOptions& options);
+    MemorySegment(const MemoryFile& file, std::uint64_t bytes);
     ~MemorySegment();
     MemorySegment(const MemorySegment&) = delete;
     MemorySegment& operator=(const MemorySegment&) = delete;

@@ -98,12 +98,17 @@ void Node::start() {
 
 void Node::start_parts() {
     std::uint64_t total = 0;
-    for (const auto& segment : options_.segments) total += segment.bytes;
+    for (const auto& segment : options_.segments) {
+        // Of a file in memory, who made it has paid.
+        if (segment.file.path.empty()) total += segment.bytes;
+    }
     check_memory_limit(total);
     std::vector<std::unique_ptr<MemorySegment>> memory;
     for (const auto& segment : options_.segments) {
-        memory.push_back(
-            std::make_unique<MemorySegment>(segment.name, segment.bytes, MemoryOptions{options_.hugepages}));
+        memory.push_back(segment.file.path.empty()
+                             ? std::make_unique<MemorySegment>(segment.name, segment.bytes,
+                                                               MemoryOptions{options_.hugepages})
+                             : std::make_unique<MemorySegment>(segment.file, segment.bytes));
     }
     parts_->holdings = std::make_shared<Holdings>(std::move(memory));
 

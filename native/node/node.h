@@ -23,6 +23,7 @@ namespace mooncake::node {
 struct NodeSegment {
     std::string name;  // empty: "host:port" as advertised, and "#2", "#3" … for the later ones
     std::uint64_t bytes = 0;
+    MemoryFile file = {};  // without a path: memory of its own
 };
 
 struct NodeOptions {

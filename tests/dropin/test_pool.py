@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -224,11 +227,95 @@ def test_grace_period_moves_what_others_have_room_for(store: Dropin, join: JoinP
     assert store.get("k") == b"v"
 
 
-def test_memory_of_others_cannot_be_lent(store: Dropin, tmp_path: Path) -> None:
-    assert store.mount_segment(str(tmp_path / "none"), MIB) == {"ret": -1, "segment_ids": []}
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A file of 48 MiB in shared memory, full of 0xAA."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        os.posix_fallocate(file.fileno(), 0, 48 * MIB)
+        file.write(b"\xaa" * 48 * MIB)
+        file.flush()
+        yield Path(file.name)
+
+
+def test_a_part_of_shared_memory_is_lent(join: JoinPool, shared: Path) -> None:
+    """16 MiB from its second third on: values lie there, and the other parts stay as they are."""
+    store = join()
+    mounted = store.mount_segment(str(shared), 16 * MIB, 16 * MIB)
+    assert mounted["ret"] == 0
+    [identity] = mounted["segment_ids"]
+    value = os.urandom(3 * MIB)
+    assert store.put("k", value) == 0
+    assert store.get("k") == value
+    lying = shared.read_bytes()
+    assert value in lying[16 * MIB : 32 * MIB]
+    for part in (lying[: 16 * MIB], lying[32 * MIB :]):
+        assert part == b"\xaa" * 16 * MIB
+    assert store.put("too large", bytes(17 * MIB)) != 0
+    assert store.unmount_segment([identity]) == 0
+    assert store.unmount_segment([identity]) == -1
+    assert store.get("k") == b""
+
+
+def test_no_two_lend_the_same_shared_memory(join: JoinPool, shared: Path) -> None:
+    store, other = join(), join()
+    mounted = store.mount_segment(str(shared), 16 * MIB, 8 * MIB)
+    assert mounted["ret"] == 0
+    for offset in (0, 8, 16):
+        assert other.mount_segment(str(shared), 16 * MIB, offset * MIB) == {"ret": -1, "segment_ids": []}
+    assert other.mount_segment(str(shared), 8 * MIB, 0)["ret"] == 0
+    assert other.mount_segment(str(shared), 8 * MIB, 24 * MIB)["ret"] == 0
+    assert store.unmount_segment(mounted["segment_ids"]) == 0
+    assert other.mount_segment(str(shared), 16 * MIB, 8 * MIB)["ret"] == 0, "it was given back"
+
+
+def test_damaged_shared_memory_is_a_miss(join: JoinPool, shared: Path) -> None:
+    """Somebody else writes there: no reader gets what he wrote."""
+    store = join()
+    assert store.mount_segment(str(shared), 16 * MIB)["ret"] == 0
+    assert store.put("k", b"v" * 100_000) == 0
+    with shared.open("r+b") as file:
+        at = shared.read_bytes().index(b"v" * 100_000)
+        file.seek(at + 5_000)
+        file.write(b"x")
+    assert store.get("k") == b""
+
+
+def test_what_is_no_shared_memory_is_not_lent(
+    store: Dropin, shared: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path, size, offset, why in [
+        ("/dev/shm/there is none", MIB, 0, "No such file"),
+        ("/dev/shm", MIB, 0, "Is a directory"),
+        ("/proc/self/environ", MIB, 0, "Permission denied|no file in memory"),
+        ("/dev/null", MIB, 0, "no file in memory"),
+        (__file__, 100, 0, "no file in memory|Permission denied"),
+        (str(shared), 49 * MIB, 0, "only 50331648 bytes"),
+        (str(shared), MIB, 48 * MIB, "only 50331648 bytes"),
+        (str(shared), MIB, 1 << 62, "only 50331648 bytes"),
+        (str(shared), (1 << 64) - 1, 4096, "only 50331648 bytes"),
+        (str(shared), MIB, 100, "no multiple of 4096"),
+    ]:
+        caplog.clear()
+        assert store.mount_segment(path, size, offset) == {"ret": -1, "segment_ids": []}
+        assert re.search(why, caplog.text), (path, caplog.text)
+    for size, offset in [(0, 0), (-1, 0), (MIB, -4096)]:
+        assert store.mount_segment(str(shared), size, offset) == {"ret": -600, "segment_ids": []}
+    assert MooncakeDistributedStore().mount_segment(str(shared), MIB)["ret"] == -600
     assert store.unmount_local_disk_segment() == 0
     assert store.alloc_from_mem_pool(10) == 0
     assert store.get_offload_rpc_read_count() == 0
+
+
+def test_a_memfd_that_is_lent_cannot_be_shortened(store: Dropin) -> None:
+    """Who shortens a file under a mapping kills the process; a memfd can be kept from it."""
+    fd = os.memfd_create("lent", os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, 4 * MIB)
+        assert store.mount_segment(f"/proc/self/fd/{fd}", 4 * MIB)["ret"] == 0
+        with pytest.raises(PermissionError):
+            os.ftruncate(fd, MIB)
+    finally:
+        os.close(fd)
 
 
 # ---- buffer pools

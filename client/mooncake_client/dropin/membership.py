@@ -77,10 +77,13 @@ class Membership:
     def is_open(self) -> bool:
         return not self.client.is_closed and os.getpid() == self.process
 
-    def lend(self, size_bytes: int, *, name: str = "", port: int = 0) -> list[str]:
+    def lend(
+        self, size_bytes: int, *, name: str = "", port: int = 0, file: tuple[str, int] | None = None
+    ) -> list[str]:
         """Lend so much more memory, mounted when this returns; the names of the segments.
 
-        name: empty: the advertised host:port. Raises StoreError when it cannot be had or mounted.
+        name: empty: the advertised host:port. file: the path and offset of memory that exists already.
+        Raises StoreError when it cannot be had or mounted.
         """
         host = self.config.local_endpoint().host
         settings = NodeConfig()
@@ -95,6 +98,7 @@ class Membership:
             data_threads=settings.data_thread_count(),
             memory_fault_threads=settings.memory_fault_thread_count(),
             peer_bytes_max=settings.peer_bytes_in_flight_max,
+            files=[] if file is None else [file],
         )
         try:
             node.start()
@@ -102,7 +106,8 @@ class Membership:
         except OSError as error:
             raise PortTaken(f"local_hostname {Endpoint(host, port)}: cannot listen: {error}") from error
         except RuntimeError as error:
-            raise StoreError(f"global_segment_size {size_bytes}: {error}") from error
+            setting = f"global_segment_size {size_bytes}" if file is None else "mount_segment"
+            raise StoreError(f"{setting}: {error}") from error
         names: list[str] = node.status()["segment_names"]
         with self._lock:
             self._nodes.update(dict.fromkeys(names, node))

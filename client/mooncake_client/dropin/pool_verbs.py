@@ -1,7 +1,6 @@
 """Where copies lie, tasks that copy or move them, and memory that is lent and taken back while a store runs.
 
-Owns the names by which segments are told apart at this door: `"<session>-<segment>"`. Segments over memory of
-others are not built: docs/dropin.md.
+Owns the names by which segments are told apart at this door: `"<session>-<segment>"`.
 """
 
 from __future__ import annotations
@@ -53,11 +52,8 @@ class PoolVerbs(StoreBase):
 
     def batch_get_replica_desc(self, keys: list[str]) -> dict[str, list[ReplicaDescriptor]]:
         """By key; keys without a value are left out. Leases nothing."""
-        names: list[Any] = keys_of(keys)
-        return {
-            name: [_descriptor(copy, size) for copy in copies]
-            for name, (size, copies) in self._copies_of(names).items()
-        }
+        found: dict[Any, tuple[int, list[_Copy]]] = self._copies_of(keys_of(keys))
+        return {name: [_descriptor(copy, size) for copy in copies] for name, (size, copies) in found.items()}
 
     def batch_replica_clear(self, keys: list[str], segment_name: str = "") -> list[str]:
         """Remove values that nobody is reading; the keys of those removed.
@@ -174,10 +170,21 @@ class PoolVerbs(StoreBase):
     def mount_segment(
         self, path: str, size: int, offset: int = 0, protocol: str = "tcp", location: str = ""
     ) -> dict[str, Any]:
-        """Not built: a node lends memory that it alone may write."""
-        log.error("mount_segment(%r, %d, %d): lending memory of others is not built", path, size, offset)
+        """Lend `size` bytes at `offset` of a file in memory, as in /dev/shm. -1: it cannot be had.
+
+        From now on this process alone writes there; what was there is lost. protocol, location: without
+        meaning here.
+        """
         del protocol, location
-        return {"ret": INTERNAL_ERROR, "segment_ids": []}
+        membership = self._membership
+        if self._client() is None or membership is None or size <= 0 or offset < 0:
+            return {"ret": INVALID_PARAMS, "segment_ids": []}
+        try:
+            names = membership.lend(size, file=(path, offset))
+        except (StoreError, ValueError) as error:
+            log.error("mount_segment(%r, %d, %d): %s", path, size, offset, error)
+            return {"ret": INTERNAL_ERROR, "segment_ids": []}
+        return {"ret": OK, "segment_ids": self._ids_of(names)}
 
     def unmount_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int:
         """Take memory back; for so long, at most, others may take over what lies there. -1: not lent here."""

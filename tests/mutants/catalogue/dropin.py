@@ -152,4 +152,28 @@ MUTANTS = [
         ),
         (test("dropin/test_pool", "test_forgotten_lease_that_is_viewed_is_not_lent_again"),),
     ),
+    Mutant(
+        "two-lend-one-memory",
+        "Two nodes may lend the same part of a file, and write over each other's values.",
+        (
+            Edit(
+                "native/node/memory.cc",
+                "    if (::fcntl(fd_, F_OFD_SETLK, &lock) != 0) {",
+                "    if (lock.l_len == 0) {",
+            ),
+        ),
+        (test("dropin/test_pool", "test_no_two_lend_the_same_shared_memory"),),
+    ),
+    Mutant(
+        "lent-from-the-start",
+        "A part of a file is lent, but it is always the first one.",
+        (
+            Edit(
+                "native/node/memory.cc",
+                "MAP_SHARED, fd_, static_cast<off_t>(file.offset));",
+                "MAP_SHARED, fd_, 0);",
+            ),
+        ),
+        (test("dropin/test_pool", "test_a_part_of_shared_memory_is_lent"),),
+    ),
 ]
