@@ -326,9 +326,7 @@ class Stage:
 
     def _may_expire(self, stroke: Stroke) -> bool:
         """It took a session's process away in this master's life, or kept it silent for long."""
-        # A node that clients report and the master does not reach either goes after half the time.
-        patience_s = self.scale.client_ttl_s / (2 if stroke.role_kind == "node" else 1)
-        is_long = stroke.fault.kind == KILL or stroke.fault.rest_s >= patience_s - 1
+        is_long = stroke.fault.kind == KILL or stroke.fault.rest_s >= self.scale.client_ttl_s - 1
         is_over = 0 < stroke.healed_ns < self._life_begin_ns
         return stroke.role_kind != "master" and is_long and not is_over
 
