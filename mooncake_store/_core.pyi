@@ -757,6 +757,14 @@ class Client:
         self, keys: Sequence[_Key], targets: Sequence[_Memory | None], *, timeout_ms: int = 0
     ) -> tuple[list[int], list[int]]:
         """Statuses and lengths; with BUFFER_OVERFLOW the length is the value's size."""
+    def get_ranges_many(
+        self, keys: Sequence[_Key], offsets: Sequence[int], targets: Sequence[_Memory], *, timeout_ms: int = 0
+    ) -> tuple[list[int], list[int]]:
+        """Fill each target from that offset of its key's value: statuses, and put_ids of what was read.
+
+        A key may be named several times. INVALID_PARAMS: not inside the value. VALUE_TOO_LARGE: value and
+        target are more than 32 MiB together, which no node checks for a part: read it whole.
+        """
     def open(
         self, keys: Sequence[_Key], *, user_metadata: bool = False, timeout_ms: int = 0
     ) -> OpenValues: ...
@@ -864,6 +872,9 @@ class AsyncClient:
     ) -> PendingCall[Any]: ...
     def get_into_many(
         self, keys: Sequence[_Key], targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+    ) -> PendingCall[tuple[list[int], list[int]]]: ...
+    def get_ranges_many(
+        self, keys: Sequence[_Key], offsets: Sequence[int], targets: Sequence[_Memory], *, timeout_ms: int = 0
     ) -> PendingCall[tuple[list[int], list[int]]]: ...
     def open(
         self, keys: Sequence[_Key], *, user_metadata: bool = False, timeout_ms: int = 0

@@ -307,6 +307,30 @@ Call get_into_many(nb::handle keys, nb::handle targets) {
         });
 }
 
+Call get_ranges_many(nb::handle keys, std::vector<std::uint64_t> offsets, nb::handle targets) {
+    struct Arguments {
+        PackedKeys keys;
+        std::vector<std::uint64_t> offsets;
+        GetTargets targets;
+        Arguments(nb::handle of_keys, std::vector<std::uint64_t> from, nb::handle of_targets)
+            : keys(of_keys), offsets(std::move(from)), targets(of_targets) {}
+    };
+    auto get = std::make_unique<Arguments>(keys, std::move(offsets), targets);
+    check_count("offsets", get->offsets.size(), get->keys.size());
+    check_count("targets", get->targets.targets().size(), get->keys.size());
+    for (const auto& target : get->targets.targets()) {
+        if (target.data == nullptr) throw nb::value_error("a range needs a target");
+    }
+    return one_run(
+        std::move(get),
+        [](Arguments& of, Client& client, const CallOptions& options, CallReport& report) {
+            return client.get_ranges_many(of.keys.views(), of.offsets, of.targets.targets(), options, report);
+        },
+        [](const std::vector<GetResult>& results) -> nb::object {
+            return nb::make_tuple(status_list(results), put_id_list(results));
+        });
+}
+
 Call open(nb::handle keys, bool user_metadata) { return std::make_unique<Open>(keys, user_metadata); }
 
 Call read_into(nb::handle opened, nb::handle targets) {

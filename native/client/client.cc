@@ -141,8 +141,13 @@ std::vector<wire::Status> Client::put_many(Keys keys, std::span<const Value> val
 std::vector<GetResult> Client::get_into_many(Keys keys, std::span<const Target> targets,
                                              const CallOptions& options, CallReport& report) {
     if (refuses(*driver_, report)) return std::vector(keys.size(), GetResult{wire::Status::kClosed, 0, 0});
-    GetBatch batch(driver_->cluster(), deadline_of(*driver_, options), keys,
-                   {driver_->options().checksums, false});
+    return read_at_once({driver_->options().checksums, false, {}}, keys, targets, options, report);
+}
+
+std::vector<GetResult> Client::read_at_once(const GetBatch::Options& what, Keys keys,
+                                            std::span<const Target> targets, const CallOptions& options,
+                                            CallReport& report) {
+    GetBatch batch(driver_->cluster(), deadline_of(*driver_, options), keys, what);
     std::vector<std::uint64_t> capacities(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) capacities[i] = targets[i].capacity;
     batch.set_capacities(std::move(capacities));
@@ -152,11 +157,20 @@ std::vector<GetResult> Client::get_into_many(Keys keys, std::span<const Target> 
     return batch.results();
 }
 
+std::vector<GetResult> Client::get_ranges_many(Keys keys, std::span<const std::uint64_t> offsets,
+                                               std::span<const Target> targets, const CallOptions& options,
+                                               CallReport& report) {
+    if (refuses(*driver_, report)) return std::vector(keys.size(), GetResult{wire::Status::kClosed, 0, 0});
+    std::vector<ValueRange> ranges(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) ranges[i] = {offsets[i], targets[i].capacity};
+    return read_at_once({driver_->options().checksums, false, ranges}, keys, targets, options, report);
+}
+
 std::unique_ptr<OpenValues> Client::open(Keys keys, bool with_user_metadata, const CallOptions& options,
                                          CallReport& report) {
     auto batch =
         std::make_unique<GetBatch>(driver_->cluster(), deadline_of(*driver_, options), keys,
-                                   GetBatch::Options{driver_->options().checksums, with_user_metadata});
+                                   GetBatch::Options{driver_->options().checksums, with_user_metadata, {}});
     if (refuses(*driver_, report)) {
         batch->give_up(wire::Status::kClosed);
     } else {

@@ -141,6 +141,10 @@ class Client {
                                        CallReport& report);
     std::vector<GetResult> get_into_many(Keys keys, std::span<const Target> targets,
                                          const CallOptions& options, CallReport& report);
+    // One range a key into the whole of its target; a key may be named several times. GetBatch::Options.
+    std::vector<GetResult> get_ranges_many(Keys keys, std::span<const std::uint64_t> offsets,
+                                           std::span<const Target> targets, const CallOptions& options,
+                                           CallReport& report);
     // `keys` must stay valid as long as the answer does.
     std::unique_ptr<OpenValues> open(Keys keys, bool with_user_metadata, const CallOptions& options,
                                      CallReport& report);
@@ -177,6 +181,9 @@ class Client {
 
   private:
     Client(std::shared_ptr<Driver> driver, std::unique_ptr<Keeper> keeper);
+    std::vector<GetResult> read_at_once(const GetBatch::Options& what, Keys keys,
+                                        std::span<const Target> targets, const CallOptions& options,
+                                        CallReport& report);
     std::vector<wire::Status> key_batch(wire::Verb verb, std::uint32_t flags, Keys keys,
                                         const CallOptions& options, CallReport& report);
     template <class Encode>

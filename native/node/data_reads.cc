@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "wire/crc32c.h"
+#include "wire/value_checksum.h"
 #include "wire/value_header.h"
 
 namespace mooncake::node {
@@ -32,6 +34,7 @@ class ReadJob {
           with_header_((read.flags & wire::kReadHeader) != 0) {
         items_.reserve(read.items.size());
         open_all(read.items);
+        if ((read.flags & wire::kReadVerified) != 0) verify_parts(read.items);
         *items_pending_ += items_.size();
     }
     ~ReadJob() {
@@ -81,9 +84,12 @@ class ReadJob {
         std::uint64_t begin = 0;  // the part of the value that was asked for
         std::uint64_t end = 0;
         std::uint64_t position = 0;  // what lies before it is in a chunk already
+        std::uint32_t checksum = 0;  // as the verdict tells it
     };
 
     void open_all(const std::vector<wire::ReadItem>& asked);
+    void verify_parts(const std::vector<wire::ReadItem>& asked);
+    void refuse(Item& item, wire::Status status);
     static void place_verdicts(Chunk& chunk);
     wire::Verdict verdict(const Item& item) const;
     std::string_view metadata(const Item& item) const;
@@ -127,7 +133,46 @@ void ReadJob::open_all(const std::vector<wire::ReadItem>& asked) {
             item.status = wire::Status::kOk;
             item.begin = item.position = asked[i].offset;
             item.end = item.begin + std::min(asked[i].length, item.view.size - item.begin);
+            item.checksum = item.view.checksum;
             value_bytes_ += item.end - item.begin;
+        }
+    }
+}
+
+void ReadJob::refuse(Item& item, wire::Status status) {
+    value_bytes_ -= item.end - item.begin;
+    item.begin = item.end = item.position = 0;
+    item.status = status;
+}
+
+// Under their references, so that nothing changes between the look and the sending but by a fault.
+void ReadJob::verify_parts(const std::vector<wire::ReadItem>& asked) {
+    std::uint64_t left = wire::kVerifiedBytesMax;
+    wire::ReplicaId looked_at = 0;
+    bool is_whole = false;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+        Item& item = items_[i];
+        if (!wire::ok(item.status) || !item.view.has_checksum) continue;
+        const bool is_new = asked[i].replica != looked_at;
+        const std::uint64_t length = item.end - item.begin;
+        const std::uint64_t cost = length + (is_new ? item.view.size : 0);
+        if (cost > left) {
+            refuse(item, wire::Status::kValueTooLarge);
+            continue;
+        }
+        left -= cost;
+        const std::uint8_t* value = holdings_->at(item.view.segment, item.view.offset);
+        if (is_new) {
+            const auto header = wire::parse_value_header(item.view.header);
+            looked_at = asked[i].replica;
+            is_whole =
+                header && wire::crc32c(wire::value_checksum_seed(header->tenant, header->key, header->put_id),
+                                       value, item.view.size) == item.view.checksum;
+        }
+        if (is_whole) {
+            item.checksum = wire::crc32c(0, value + item.begin, length);
+        } else {
+            refuse(item, wire::Status::kChecksumMismatch);
         }
     }
 }
@@ -149,7 +194,7 @@ wire::Verdict ReadJob::verdict(const Item& item) const {
     verdict.status = item.status;
     if (!wire::ok(item.status)) return verdict;
     verdict.has_checksum = item.view.has_checksum ? 1 : 0;
-    verdict.checksum = item.view.checksum;
+    verdict.checksum = item.checksum;
     return verdict;
 }
 

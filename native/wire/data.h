@@ -19,7 +19,13 @@ namespace mooncake::wire {
 enum ReadFlags : std::uint32_t {
     kReadUserMetadata = 1,  // answer the value's user metadata in its first piece
     kReadHeader = 2,        // answer its whole header there, times as they remain; for a node that copies it
+    // The items are parts of values, and a part cannot be held against the checksum of the whole: the node
+    // checks each value before it answers, and the verdict's checksum is of the part alone, from 0. It looks
+    // at kVerifiedBytesMax a request: a value once for items that follow each other, and each part. What is
+    // beyond it is answered VALUE_TOO_LARGE.
+    kReadVerified = 4,
 };
+inline constexpr std::uint64_t kVerifiedBytesMax = 32u << 20;  // 2 to 4 ms of a data thread's time
 struct ReadItem {
     ReplicaId replica = 0;
     std::uint64_t digest = 0;  // key_digest(tenant, key): not another value, not another tenant's

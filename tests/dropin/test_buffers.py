@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from typing import Any
+
 import pytest
+from dropin.conftest import MIB
 from dropin.memory import Memory, pattern
 
 from mooncake_client.dropin import MooncakeDistributedStore
@@ -214,3 +219,121 @@ def test_get_session_reads_ranges_of_one_value(store: Dropin) -> None:
     assert store.batch_get_into_multi_buffer_ranges(["missing"], [[memory.ptr]], [[5]], [[0]]) == [-600]
     assert store.batch_get_session_end(["a", "b", "missing"]) == 0
     assert store.batch_get_into_multi_buffer_ranges(["a"], [[memory.ptr]], [[1]], [[0]]) == [-600]
+
+
+def read_bytes(store: Dropin) -> int:
+    """What the nodes of this store have sent so far."""
+    assert store._membership is not None
+    nodes = set(store._membership._nodes.values())
+    return sum(node.status()["stats"]["read_bytes_total"] for node in nodes)
+
+
+def test_a_range_costs_its_own_bytes_alone(store: Dropin) -> None:
+    """The whole value was read for each."""
+    value = os.urandom(4 * MIB)
+    assert store.put("k", value) == 0
+    target = Memory(bytes(1000))
+    before = read_bytes(store)
+    sources = [0, 12_345, len(value) - 100]
+    answers = store.get_into_ranges(
+        [target.ptr], [["k"]], [[[0, 100, 200]]], [[sources]], [[[100, 100, 100]]]
+    )
+    assert answers == [[[100, 100, 100]]]
+    assert target.bytes()[:300] == b"".join(value[at : at + 100] for at in sources)
+    assert target.bytes()[300:] == bytes(700)
+    assert read_bytes(store) - before == 300
+
+
+def test_ranges_of_many_values_and_what_cannot_be_among_them(store: Dropin) -> None:
+    values = {f"k{number}": os.urandom(100_000 + number) for number in range(40)}
+    assert store.put_batch(list(values), list(values.values())) == 0
+    target = Memory(bytes(50 * 10))
+    keys = [*values, "missing", "k0", "k1"]
+    count = len(keys)
+    targets = [[number * 10] for number in range(40)] + [[400], [410], [420]]
+    sources = [[number * 1_000] for number in range(40)] + [[0], [99_995], [99_995]]
+    sizes = [[10]] * 41 + [[6], [6]]
+    answers = store.get_into_ranges([target.ptr], [keys], [targets], [sources], [sizes])
+    assert answers == [[[10]] * 40 + [[-704], [-600], [6]]]
+    assert len(answers[0]) == count
+    for number, value in enumerate(values.values()):
+        at = number * 1_000
+        assert target.bytes()[number * 10 : number * 10 + 10] == value[at : at + 10]
+    assert target.bytes()[420:426] == values["k1"][99_995:]
+
+
+def test_of_ranges_into_one_place_the_last_stays(store: Dropin) -> None:
+    """Received at once they would be written over each other, and match no checksum."""
+    value = os.urandom(100_000)
+    assert store.put("k", value) == 0
+    target = Memory(bytes(300))
+    answers = store.get_into_ranges(
+        [target.ptr], [["k"]], [[[0, 100, 50]]], [[[0, 1_000, 2_000]]], [[[100, 100, 100]]]
+    )
+    assert answers == [[[100, 100, 100]]]
+    assert target.bytes()[:200] == value[:50] + value[2_000:2_100] + value[1_050:1_100]
+
+
+def test_a_value_too_large_to_be_checked_for_a_part_is_read_whole(store: Dropin) -> None:
+    value = os.urandom(33 * MIB)
+    assert store.put("k", value) == 0
+    target = Memory(bytes(100))
+    before = read_bytes(store)
+    assert store.get_into_ranges([target.ptr], [["k"]], [[[0]]], [[[32 * MIB]]], [[[100]]]) == [[[100]]]
+    assert target.bytes() == value[32 * MIB : 32 * MIB + 100]
+    assert read_bytes(store) - before == len(value)
+
+
+def test_all_ranges_of_a_key_are_of_one_value(store: Dropin) -> None:
+    """An upsert between them must not give half of one value and half of another."""
+    size, count = 2_000, 50
+    assert store.put("k", b"0" * size) == 0
+    stop = threading.Event()
+
+    def replace() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            store.upsert("k", b"%d" % (number % 10) * size)
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        target = Memory(bytes(count * 10))
+        offsets = [number * 10 for number in range(count)]
+        for _ in range(200):
+            [[answers]] = store.get_into_ranges(
+                [target.ptr], [["k"]], [[offsets]], [[offsets]], [[[10] * count]]
+            )
+            assert answers == [10] * count
+            assert len(set(target.bytes())) == 1
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_ranges_of_a_key_that_is_replaced_meanwhile_are_read_again(
+    store: Dropin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.put("k", b"new value") == 0
+    client = store._client()
+    assert client is not None
+    asked: list[int] = []
+
+    class Replacing:
+        """Says of the first answer that its ranges are of two values."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+        def get_ranges_many(self, keys: Any, offsets: Any, targets: Any) -> tuple[list[int], list[int]]:
+            asked.append(len(keys))
+            statuses, put_ids = client.get_ranges_many(keys, offsets, targets)
+            return statuses, [7, 8] if len(asked) == 1 else put_ids
+
+    replacing: Any = Replacing()
+    monkeypatch.setattr(store, "_client", lambda: replacing)
+    target = Memory(bytes(8))
+    answers = store.get_into_ranges([target.ptr], [["k"]], [[[0, 4]]], [[[0, 4]]], [[[3, 4]]])
+    assert (answers, asked) == ([[[3, 4]]], [2, 2])
+    assert target.bytes() == b"new\0valu"

@@ -252,6 +252,71 @@ TEST(a_value_that_moves_again_while_it_is_read_is_followed) {
     }
 }
 
+namespace {
+
+struct Ranges {
+    std::vector<GetResult> results;
+    std::vector<std::string> values;
+};
+
+Ranges get_ranges(World& w, const std::vector<std::string>& keys, const std::vector<ValueRange>& ranges,
+                  bool checksums = true) {
+    const std::vector<std::string_view> views(keys.begin(), keys.end());
+    GetBatch batch(w.cluster, w.now_ms + 10'000, views, {checksums, false, ranges});
+    std::vector<std::uint64_t> capacities;
+    Ranges got;
+    for (const auto& range : ranges) {
+        capacities.push_back(range.length);
+        got.values.emplace_back(range.length, '?');
+    }
+    batch.set_capacities(std::move(capacities));
+    w.run(batch, {}, &got.values);
+    got.results = batch.results();
+    return got;
+}
+
+}  // namespace
+
+TEST(parts_of_values_are_read_alone) {
+    World w;
+    w.plant("a", "0123456789", {11});
+    w.plant("b", "abcdefghij", {12});
+    const auto got = get_ranges(w, {"a", "b", "a", "a", "none", "a", "a"},
+                                {{2, 3}, {0, 10}, {9, 1}, {8, 3}, {0, 1}, {10, 0}, {~0ULL, 2}});
+    CHECK(got.values[0] == "234" && got.values[1] == "abcdefghij" && got.values[2] == "9");
+    const std::vector<Status> expected{Status::kOk,           Status::kOk,
+                                       Status::kOk,           Status::kInvalidParams,
+                                       Status::kObjectNotFound, Status::kOk,
+                                       Status::kInvalidParams};
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK_EQUAL(got.results[i].status, expected[i]);
+    CHECK_EQUAL(got.results[0].put_id, got.results[2].put_id);
+    CHECK_EQUAL(count_of(w, wire::Verb::kLookup), 1U);
+    CHECK_EQUAL(w.node(11).reads, 1U);
+}
+
+TEST(a_part_that_is_damaged_on_its_way_is_no_answer) {
+    World w;
+    w.plant("a", "0123456789", {11});
+    w.damages_parts = true;
+    CHECK_EQUAL(get_ranges(w, {"a"}, {{2, 3}}).results[0].status, Status::kChecksumMismatch);
+    CHECK_EQUAL(get_ranges(w, {"a"}, {{2, 3}}, false).results[0].status, Status::kOk);
+}
+
+// A node looks at no more than kVerifiedBytesMax a request: neither may one ask for more, nor can a part of
+// a value that is larger be checked at all.
+TEST(a_request_for_parts_is_no_more_than_a_node_looks_at) {
+    World w;
+    const std::string large(wire::kVerifiedBytesMax - 10, 'x');
+    w.plant("a", large, {11});
+    w.plant("b", large, {11});
+    const auto got = get_ranges(w, {"a", "b", "a"}, {{0, 10}, {5, 10}, {0, 11}});
+    CHECK_EQUAL(got.results[0].status, Status::kOk);
+    CHECK_EQUAL(got.results[1].status, Status::kOk);
+    CHECK_EQUAL(got.results[2].status, Status::kValueTooLarge);
+    CHECK_EQUAL(w.node(11).reads, 2U);
+    CHECK_EQUAL(get_ranges(w, {"a"}, {{0, 11}}, false).results[0].status, Status::kOk);
+}
+
 TEST(an_expelled_segment_counts_as_gone) {
     World w;
     w.plant("a", "apple", {11});

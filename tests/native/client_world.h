@@ -166,6 +166,7 @@ class World {
     std::map<std::string, Object> objects;
     std::map<wire::PutId, std::pair<std::string, Object>> unfinished;
     std::set<std::string> not_ready;  // keys that somebody else is putting
+    bool damages_parts = false;  // what comes of a part of a value is another one
     std::uint64_t now_ms = 1'000;
     wire::SessionId session = 7;
     wire::SessionId session_after_reopen = 8;
@@ -403,8 +404,11 @@ class World {
             const auto piece = stored.bytes.substr(item.offset, item.length);
             const auto& part = request.parts[i];
             (*targets_)[part.index].replace(part.offset, piece.size(), piece);
-            answers[i].verdict = {Status::kOk, 1, stored.header.checksum};
+            const bool is_part = (message->flags & wire::kReadVerified) != 0;
+            answers[i].verdict = {
+                Status::kOk, 1, is_part ? wire::crc32c(0, piece.data(), piece.size()) : stored.header.checksum};
             answers[i].checksum = wire::crc32c(part.checksum_seed, piece.data(), piece.size());
+            if (damages_parts && is_part) ++answers[i].checksum;
             answers[i].user_metadata = stored.metadata;
         }
         operation.on_read_done(ticket, answers, now_ms, actions);

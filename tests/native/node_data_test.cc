@@ -36,6 +36,71 @@ TEST(a_batch_of_all_sizes_comes_back_as_it_was_written) {
     wait_until("no reference is left", [&] { return memory.counts().references == 0; });
 }
 
+wire::ReadItem part_of(wire::ReplicaId replica, std::uint64_t offset, std::uint64_t length) {
+    wire::ReadItem item = read_item(replica);
+    item.offset = offset;
+    item.length = length;
+    return item;
+}
+
+TEST(parts_come_with_checksums_of_their_own_once_the_value_was_checked) {
+    ServedMemory memory(64 * kMiB);
+    DataClient client(memory.server->port());
+    client.has_true_checksums = true;
+    const std::vector<wire::Buffer> values{pattern(100'000, 1), pattern(5 * kMiB, 2)};
+    for (const Status status : client.write({replica_id(1), replica_id(2)}, values)) CHECK(status == Status::kOk);
+    const std::vector<wire::ReadItem> items{
+        part_of(replica_id(1), 0, 10),       part_of(replica_id(1), 99'990, 100), part_of(replica_id(2), 7, kMiB),
+        part_of(replica_id(9), 0, 10),       part_of(replica_id(2), 100, 0),      part_of(replica_id(1), 100'001, 1),
+        part_of(replica_id(1), 0, 1u << 20),
+    };
+    const auto read = client.read(items, wire::kReadVerified);
+    const std::vector<Status> expected{Status::kOk, Status::kOk, Status::kOk,          Status::kGone,
+                                       Status::kOk, Status::kInvalidParams, Status::kOk};
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        CHECK(read[i].status == expected[i]);
+        if (expected[i] != Status::kOk) continue;
+        const wire::Buffer& value = values[items[i].replica == replica_id(1) ? 0 : 1];
+        const std::uint64_t end = std::min<std::uint64_t>(items[i].offset + items[i].length, value.size());
+        CHECK(read[i].bytes == wire::Buffer(value.begin() + static_cast<std::ptrdiff_t>(items[i].offset),
+                                            value.begin() + static_cast<std::ptrdiff_t>(end)));
+        CHECK_EQUAL(read[i].verdict.checksum, wire::crc32c(0, read[i].bytes.data(), read[i].bytes.size()));
+    }
+    wait_until("no reference is left", [&] { return memory.counts().references == 0; });
+}
+
+// The byte that is damaged is not in the part: nobody but the node can see it.
+TEST(no_part_of_a_damaged_value_is_given_away) {
+    ServedMemory memory(kMiB);
+    DataClient client(memory.server->port());
+    client.has_true_checksums = true;
+    CHECK(client.write_one(replica_id(1), pattern(10'000, 1)) == Status::kOk);
+    memory.holdings->segment(0).data()[9'000] ^= 1;
+    const std::vector<wire::ReadItem> items{part_of(replica_id(1), 10, 100), part_of(replica_id(1), 0, 1)};
+    for (const auto& one : client.read(items, wire::kReadVerified)) {
+        CHECK(one.status == Status::kChecksumMismatch);
+        CHECK(one.bytes.empty());
+    }
+    CHECK(client.read(items)[0].status == Status::kOk);
+}
+
+TEST(a_node_checks_only_so_much_for_one_request) {
+    ServedMemory memory(128 * kMiB);
+    DataClient client(memory.server->port());
+    client.has_true_checksums = true;
+    const std::vector<wire::Buffer> values{pattern(20 * kMiB, 1), pattern(20 * kMiB, 2), pattern(33 * kMiB, 3)};
+    for (const Status status : client.write({replica_id(1), replica_id(2), replica_id(3)}, values)) {
+        CHECK(status == Status::kOk);
+    }
+    const auto read = client.read({part_of(replica_id(1), 0, 10), part_of(replica_id(1), 0, 10),
+                                   part_of(replica_id(2), 0, 10), part_of(replica_id(1), 0, 13 * kMiB),
+                                   part_of(replica_id(3), 0, 10)},
+                                  wire::kReadVerified);
+    const std::vector<Status> expected{Status::kOk, Status::kOk, Status::kValueTooLarge, Status::kValueTooLarge,
+                                       Status::kValueTooLarge};
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(read[i].status == expected[i]);
+}
+
 TEST(a_batch_of_thousands_of_small_values_is_cut_into_chunks) {
     ServedMemory memory(32 * kMiB);
     DataClient client(memory.server->port());

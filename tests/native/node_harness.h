@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "wire/data.h"
 #include "wire/digest.h"
 #include "wire/lane.h"
+#include "wire/crc32c.h"
+#include "wire/value_checksum.h"
 #include "wire/value_header.h"
 
 namespace harness {
@@ -24,12 +27,13 @@ inline constexpr wire::SegmentId kSegment = wire::make_id(1, 1000);
 inline wire::ReplicaId replica_id(std::uint64_t counter) { return wire::make_id(1, counter); }
 inline std::string key_of(wire::ReplicaId replica) { return "key-" + std::to_string(replica); }
 
-inline wire::Buffer header_of(wire::ReplicaId replica, std::uint64_t size, std::string_view metadata = {}) {
+inline wire::Buffer header_of(wire::ReplicaId replica, std::uint64_t size, std::string_view metadata = {},
+                              std::optional<std::uint32_t> checksum = {}) {
     const std::string key = key_of(replica);
     wire::ValueHeader header;
     header.put_id = replica;
     header.size = size;
-    header.checksum = static_cast<std::uint32_t>(replica * 3);
+    header.checksum = checksum.value_or(static_cast<std::uint32_t>(replica * 3));
     header.flags = wire::kValueHasChecksum;
     header.tenant = "tenant";
     header.key = key;
@@ -107,13 +111,20 @@ class DataClient {
         CHECK_EQUAL(why, "");
     }
 
+    bool has_true_checksums = false;  // else what is written has some
+
     void ask_write(const std::vector<wire::ReplicaId>& replicas, const std::vector<wire::Buffer>& values,
                    std::string_view metadata = {}, std::uint64_t epoch = 1,
                    wire::SegmentId segment = kSegment) {
         std::vector<wire::WriteItem> items;
         std::vector<wire::Buffer> headers;
         for (std::size_t i = 0; i < replicas.size(); ++i) {
-            headers.push_back(header_of(replicas[i], values[i].size(), metadata));
+            std::optional<std::uint32_t> checksum;
+            if (has_true_checksums) {
+                const auto seed = wire::value_checksum_seed("tenant", key_of(replicas[i]), replicas[i]);
+                checksum = wire::crc32c(seed, values[i].data(), values[i].size());
+            }
+            headers.push_back(header_of(replicas[i], values[i].size(), metadata, checksum));
             items.push_back({replicas[i], segment, values[i].size(),
                              static_cast<std::uint32_t>(headers.back().size()), 0});
         }

@@ -196,6 +196,17 @@ class MeasuredClient:
         self._metrics.record_read("get_into", len(keys), _read(*answer), _us_since(began))
         return answer
 
+    def get_ranges_many(
+        self, keys: Sequence[Any], offsets: Sequence[int], targets: Sequence[Any]
+    ) -> tuple[list[int], list[int]]:
+        began = time.perf_counter_ns()
+        answer = self._client.get_ranges_many(keys, offsets, targets)
+        moved = sum(
+            _size_of(target) for target, status in zip(targets, answer[0], strict=True) if status == 0
+        )
+        self._metrics.record_read("get_into", len(keys), moved, _us_since(began))
+        return answer
+
     def open(self, keys: Sequence[Any]) -> _core.OpenValues:
         began = time.perf_counter_ns()
         opened = self._client.open(keys)

@@ -175,8 +175,19 @@ void GetBatch::locate(std::uint32_t index, const wire::LookupRecord& record, std
     entry.saw_gone = false;
     ++entry.leases;
     results_[index] = {wire::Status::kOk, record.size, record.put_id};
-    if (!capacities_.empty() && record.size > capacities_[index])
-        answer(index, wire::Status::kBufferOverflow);
+    if (const auto why = misfit(index); !wire::ok(why)) answer(index, why);
+}
+
+wire::Status GetBatch::misfit(std::uint32_t index) const {
+    const std::uint64_t size = results_[index].length;
+    if (!reads_ranges()) {
+        const bool fits = capacities_.empty() || size <= capacities_[index];
+        return fits ? wire::Status::kOk : wire::Status::kBufferOverflow;
+    }
+    const auto& range = options_.ranges[index];
+    if (range.offset > size || range.length > size - range.offset) return wire::Status::kInvalidParams;
+    const bool is_looked_at = size + range.length <= wire::kVerifiedBytesMax;
+    return is_looked_at || !options_.checksums ? wire::Status::kOk : wire::Status::kValueTooLarge;
 }
 
 bool GetBatch::is_where_it_was(const Entry& entry, const wire::LookupRecord& record,
@@ -236,7 +247,7 @@ bool GetBatch::plan_reads(std::uint64_t now_ms, Actions& actions) {
                 plans.emplace_back().peer = peer;
                 plan = plans.end() - 1;
             }
-            plan->bytes += results_[i].length;
+            plan->bytes += wanted_bytes(i);
             plan->values.emplace_back(i, place.replica);
             if (entry.place_count == 1 || choose_place(entry, plans) < 0) plan->has_alternatives = false;
             entry.step = Step::kReading;
@@ -300,7 +311,9 @@ void GetBatch::emit_reads(const PeerPlan& plan, std::uint64_t now_ms, Actions& a
         header.verb = wire::Verb::kRead;
         wire::begin_frame(read.frame, header);
         wire::Writer writer(read.frame);
-        wire::encode_read(options_.user_metadata ? wire::kReadUserMetadata : 0U, items_scratch_, writer);
+        std::uint32_t flags = options_.user_metadata ? wire::kReadUserMetadata : 0U;
+        if (reads_ranges() && options_.checksums) flags |= wire::kReadVerified;
+        wire::encode_read(flags, items_scratch_, writer);
         wire::finish_frame(read.frame, 0);
         ++open_reads_;
         actions.reads.push_back(ticket);
@@ -311,6 +324,7 @@ void GetBatch::emit_reads(const PeerPlan& plan, std::uint64_t now_ms, Actions& a
 void GetBatch::add_parts(const PeerPlan& plan, std::size_t& next, std::uint64_t bytes, NodeRead& read,
                          std::vector<wire::ReadItem>& items) {
     items.clear();
+    if (reads_ranges()) return add_ranges(plan, next, bytes, read, items);
     while (next < plan.values.size() && items.size() < wire::kBatchKeysMax) {
         const auto [index, replica] = plan.values[next];
         auto& entry = entries_[index];
@@ -335,6 +349,25 @@ void GetBatch::add_parts(const PeerPlan& plan, std::size_t& next, std::uint64_t 
         }
         entry.offset_next = 0;
         ++next;
+    }
+}
+
+// None is cut, and a request has no more than its node will look at.
+void GetBatch::add_ranges(const PeerPlan& plan, std::size_t& next, std::uint64_t bytes, NodeRead& read,
+                          std::vector<wire::ReadItem>& items) {
+    std::uint64_t looked_at = 0;
+    for (; next < plan.values.size() && items.size() < wire::kBatchKeysMax; ++next) {
+        const auto [index, replica] = plan.values[next];
+        const auto& range = options_.ranges[index];
+        const bool is_new = items.empty() || items.back().replica != replica;
+        looked_at += range.length + (is_new ? results_[index].length : 0);
+        const bool is_full = read.bytes + range.length > bytes || looked_at > wire::kVerifiedBytesMax;
+        if (is_full && !items.empty()) return;
+        const auto digest = wire::key_digest(cluster_.tenant(), keys_[index]);
+        items.push_back({replica, digest, range.offset, range.length});
+        read.parts.push_back({index, 0, 0, range.length});
+        read.bytes += range.length;
+        ++entries_[index].open_parts;
     }
 }
 
@@ -413,7 +446,7 @@ void GetBatch::settle_part(const ReadPart& part, PartAnswer& answer) {
         entry.has_checksum = answer.verdict.has_checksum != 0;
         entry.checksum = answer.verdict.checksum;
         entry.received_checksum = answer.checksum;
-        if (part.length != results_[part.index].length) {
+        if (part.length != wanted_bytes(part.index)) {
             stripes_.push_back({part.index, answer.checksum, part.offset, part.length});
         }
         if (options_.user_metadata && part.offset == 0)

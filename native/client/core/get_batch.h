@@ -25,6 +25,12 @@ struct GetResult {
     wire::PutId put_id = 0;
 };
 
+// A part of a value.
+struct ValueRange {
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+};
+
 // A value that is gone from everywhere it was said to be is looked up again: it may have moved. While it is
 // told elsewhere each time, up to so often.
 inline constexpr std::uint8_t kLookupsMax = 8;
@@ -36,6 +42,10 @@ class GetBatch final : public Operation {
     struct Options {
         bool checksums = true;
         bool user_metadata = false;
+        // Instead of whole values: one a key, which may be named several times. Each is the whole target.
+        // Those of one key may be of different values, as their put_ids tell. INVALID_PARAMS: it is not
+        // inside the value. VALUE_TOO_LARGE: with checksums, more than a node looks at for a part.
+        std::span<const ValueRange> ranges = {};
     };
     // `keys` must stay valid as long as this does.
     GetBatch(Cluster& cluster, std::uint64_t deadline_ms, std::span<const std::string_view> keys,
@@ -113,12 +123,19 @@ class GetBatch final : public Operation {
     void emit_reads(const PeerPlan& plan, std::uint64_t now_ms, Actions& actions);
     void add_parts(const PeerPlan& plan, std::size_t& next, std::uint64_t bytes, NodeRead& read,
                    std::vector<wire::ReadItem>& items);
+    void add_ranges(const PeerPlan& plan, std::size_t& next, std::uint64_t bytes, NodeRead& read,
+                    std::vector<wire::ReadItem>& items);
     void repeat_on_fresh(Ticket ticket, std::span<PartAnswer> answers, Actions& actions);
     void settle_part(const ReadPart& part, PartAnswer& answer);
     void judge(std::uint32_t index);  // all parts of this replica have come or failed
     bool checksum_matches(std::uint32_t index);
     void replica_failed(std::uint32_t index, wire::Status status);
     void answer(std::uint32_t index, wire::Status status);
+    bool reads_ranges() const { return !options_.ranges.empty(); }
+    std::uint64_t wanted_bytes(std::uint32_t index) const {
+        return reads_ranges() ? options_.ranges[index].length : results_[index].length;
+    }
+    wire::Status misfit(std::uint32_t index) const;  // why what was found cannot be read into its target
 
     std::span<const std::string_view> keys_;
     Options options_;

@@ -66,9 +66,8 @@ MUTANTS = [
         (
             Edit(
                 "native/client/core/get_batch.cc",
-                "    if (!capacities_.empty() && record.size > capacities_[index])\n"
-                "        answer(index, wire::Status::kBufferOverflow);\n",
-                "",
+                "        return fits ? wire::Status::kOk : wire::Status::kBufferOverflow;\n",
+                "        return fits || !capacities_.empty() ? wire::Status::kOk : wire::Status::kBufferOverflow;\n",
             ),
         ),
         (native(CORE, "a_target_too_small_is_told_the_size"),),
@@ -362,5 +361,17 @@ MUTANTS = [
             ),
         ),
         (native(CORE, "releases_are_told_at_once_when_a_remove_waits_for_them"),),
+    ),
+    Mutant(
+        "part-outside-its-value",
+        "A range that is not inside the value is asked for all the same.",
+        (
+            Edit(
+                "native/client/core/get_batch.cc",
+                "    if (range.offset > size || range.length > size - range.offset) return wire::Status::kInvalidParams;\n",
+                "",
+            ),
+        ),
+        (native(CORE, "parts_of_values_are_read_alone"),),
     ),
 ]

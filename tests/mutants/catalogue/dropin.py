@@ -176,4 +176,16 @@ MUTANTS = [
         ),
         (test("dropin/test_pool", "test_a_part_of_shared_memory_is_lent"),),
     ),
+    Mutant(
+        "ranges-of-two-values",
+        "Ranges of one key are taken from whatever value each met.",
+        (
+            Edit(
+                f"{FOLDER}/pieces.py",
+                "                if len(values) > 1:\n",
+                "                if len(values) > len(found):\n",
+            ),
+        ),
+        (test("dropin/test_buffers", "test_ranges_of_a_key_that_is_replaced_meanwhile_are_read_again"),),
+    ),
 ]

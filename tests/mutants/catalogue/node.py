@@ -352,4 +352,28 @@ MUTANTS = [
             ),
         ),
     ),
+    Mutant(
+        "part-of-a-damaged-value",
+        "A part of a value is sent without a look at the whole, and its own checksum proves nothing.",
+        (
+            Edit(
+                "native/node/data_reads.cc",
+                "        if (is_whole) {\n            item.checksum",
+                "        if (is_whole || true) {\n            item.checksum",
+            ),
+        ),
+        (native("node_data_test", "no_part_of_a_damaged_value_is_given_away"),),
+    ),
+    Mutant(
+        "parts-looked-at-without-bound",
+        "One request makes a node look at any number of bytes.",
+        (
+            Edit(
+                "native/node/data_reads.cc",
+                "        if (cost > left) {",
+                "        if (cost > (std::uint64_t{1} << 40)) {",
+            ),
+        ),
+        (native("node_data_test", "a_node_checks_only_so_much_for_one_request"),),
+    ),
 ]
