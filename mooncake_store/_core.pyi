@@ -982,6 +982,7 @@ class Master:
         alloc_wait_ms: int = 100,
         remove_confirm_timeout_ms: int = 1_000,
         keeps_tombstones: bool = False,
+        dial_back: bool = False,
         parked_calls_max: int = 4_096,
         lane_host: str = "0.0.0.0",
         lane_port: int = 0,
@@ -1098,8 +1099,9 @@ class Node:
         """Whether the segments are mounted, at the latest after timeout_ms."""
 
     def status(self) -> dict[str, Any]:
-        """connected, mounted, fenced, epoch, master, session, incarnation, segments, segment_names,
-        data_endpoint, last_error, memory_error, last_command_id, and stats: counters and gauges by name."""
+        """connected, mounted, unreachable (why the master last refused a mount), fenced, epoch, master,
+        session, incarnation, segments, segment_names, data_endpoint, last_error, memory_error,
+        last_command_id, and stats: counters and gauges by name."""
 
     def check_invariants(self) -> None:
         """Walk the directory; raises RuntimeError naming the rule that is broken."""

@@ -34,7 +34,8 @@ class EmbeddedCluster:
                 f"capacity: {capacity_bytes} bytes in {segment_count} segments is less than 4096 bytes each"
             )
         try:
-            self._master = _core.Master(lane_host=LOOPBACK, **master_settings)
+            settings = {"dial_back": True, **master_settings}
+            self._master = _core.Master(lane_host=LOOPBACK, **settings)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"master_settings: {error}") from error
         self._node: _core.Node | None = None

@@ -137,12 +137,23 @@ def serve(node: _core.Node, config: NodeConfig) -> None:
     log.info("data port %d is open", node.data_port)
     node.wait_mounted(config.connect_timeout_ms)
     was_mounted: bool | None = None
+    told_unreachable = False
     told_memory_error = ""
     while True:
         status = node.status()
         if status["mounted"] != was_mounted:
             _tell_mounted(status, masters, was_mounted)
             was_mounted = status["mounted"]
+            told_unreachable = False
+        # Once: it is tried again and again, and the answer stays the same.
+        if status["unreachable"] and not told_unreachable:
+            told_unreachable = True
+            log.error(
+                "not in the pool of the master at %s: %s; --advertise_host sets the address that a node "
+                "tells others; trying on",
+                masters,
+                status["last_error"],
+            )
         if status["memory_error"] != told_memory_error:
             told_memory_error = status["memory_error"]
             log.error("%s", told_memory_error)

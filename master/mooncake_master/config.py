@@ -159,6 +159,12 @@ class MasterConfig:
         maximum=600_000,
     )
 
+    dial_back: bool = setting(
+        Kind.BOOL,
+        True,
+        "A node joins only when this master can dial the data address that the node advertises. Off where "
+        "clients reach the nodes and the master does not.",
+    )
     allocation_strategy: str = setting(
         Kind.TEXT,
         "random",

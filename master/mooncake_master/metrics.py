@@ -130,7 +130,9 @@ HELP: Final = {
     "lane_connections_count": "Connections that are open on the lane",
     "lane_connections_total": "Connections that the lane accepted",
     "lane_frames_total": "Frames that arrived on the lane",
-    "lane_malformed_total": "Frames that did not parse",
+    "lane_malformed_total": (
+        "Connections closed because of bytes that are no frame, or of a frame that did not parse"
+    ),
     "lane_role_refusals_total": (
         "First frames and requests refused because their role may not use the lane, or not that verb"
     ),
@@ -204,6 +206,7 @@ HELP: Final = {
     "tasks_succeeded_total": "Copy and move tasks that were carried out",
     "unfinished_put_count": "Puts that are started and not ended",
     "unreported_segment_count": "Segments whose node has not told all it holds: no puts go there yet",
+    "unreachable_mounts_total": "Mounts refused: a data endpoint of the node could not be dialled back",
     "unreachable_reports_total": "Segments that clients reported as unreachable",
     "value_bytes": "Bytes of the values in the index, each counted once",
     "waits_for_space_total": "Keys of puts that waited for space that was being freed",

@@ -38,6 +38,7 @@ def start_native(
         put_start_discard_ms=config.put_start_discard_timeout_ms,
         put_start_release_ms=config.put_start_release_timeout_ms,
         alloc_wait_ms=config.alloc_wait_ms,
+        dial_back=config.dial_back,
         remove_confirm_timeout_ms=config.remove_confirm_timeout_ms,
         allocation=config.allocation_strategy,
         eviction_high_watermark_ratio=config.eviction_high_watermark_ratio,

@@ -20,7 +20,7 @@ TROUBLE: Final = {
     "early_expiries_total": "%(count)d nodes were expelled early: neither clients nor the master reach them",
     "evicted_leased_keys_total": "%(count)d values were evicted that somebody had just asked for",
     "evicted_soft_pinned_keys_total": "%(count)d soft-pinned values were evicted: nothing else was left",
-    "lane_malformed_total": "%(count)d frames on the lane did not parse; their connections were closed",
+    "lane_malformed_total": "%(count)d connections on the lane were closed for bytes that do not parse",
     "lane_role_refusals_total": "%(count)d connections or requests on the lane were refused for their role",
     "lane_version_refusals_total": "%(count)d connections on the lane were refused for their version",
     "lost_keys_total": "%(count)d values went with the segment of their last copy",
@@ -28,6 +28,7 @@ TROUBLE: Final = {
     "retire_refusals_total": "%(count)d commands to end replicas were refused by a node",
     "sessions_expired_total": "%(count)d clients or nodes were not heard for client_ttl and were expelled",
     "stalled_nodes_total": "%(count)d nodes left a command unanswered and were disconnected",
+    "unreachable_mounts_total": "%(count)d mounts were refused: their node cannot be dialled from here",
 }
 """Numbers of `_core.Master.stats` whose rise is a warning, and how to say it."""
 

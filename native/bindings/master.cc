@@ -257,6 +257,11 @@ void set_keeps_tombstones(MasterOptions& options, nb::handle value) {
     options.driver.keeps_tombstones = nb::cast<bool>(value);
 }
 
+void set_dial_back(MasterOptions& options, nb::handle value) {
+    if (!nb::isinstance<nb::bool_>(value)) refuse("dial_back", value, "a bool");
+    options.dial_back = nb::cast<bool>(value);
+}
+
 void set_evict_soft_pinned(MasterOptions& options, nb::handle value) {
     if (!nb::isinstance<nb::bool_>(value)) refuse("evict_soft_pinned", value, "a bool");
     options.metadata.evict_soft_pinned = nb::cast<bool>(value);
@@ -287,6 +292,7 @@ const std::vector<Setting>& settings() {
             "soft_pin_max_ms", [](O& o) -> U64& { return o.metadata.soft_pin_max_ms; }, 0),
         {"evict_soft_pinned", set_evict_soft_pinned},
         {"keeps_tombstones", set_keeps_tombstones},
+        {"dial_back", set_dial_back},
         ratio("eviction_high_watermark_ratio",
               [](O& o) -> double& { return o.metadata.eviction_high_watermark_ratio; }),
         ratio("eviction_ratio", [](O& o) -> double& { return o.metadata.eviction_ratio; }),

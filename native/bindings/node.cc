@@ -34,6 +34,7 @@ nb::dict status_of(const Node& self) {
     nb::dict named;
     named["connected"] = status.control.connected;
     named["mounted"] = status.control.mounted;
+    named["unreachable"] = status.control.unreachable;
     named["fenced"] = status.fenced;
     named["epoch"] = status.control.epoch;
     named["master"] = bytes_of(status.control.master);

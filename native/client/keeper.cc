@@ -25,11 +25,7 @@ constexpr std::uint64_t kIdleMs = 60'000;
 
 }  // namespace
 
-Keeper::Keeper(Driver& driver)
-    : driver_(driver),
-      prober_(driver.hello(wire::Role::kData), [this](std::uint64_t peer, net::ProbeResult result) {
-          probe_ended(static_cast<PeerId>(peer), result);
-      }) {
+Keeper::Keeper(Driver& driver) : driver_(driver), prober_(driver.hello(wire::Role::kData)) {
     driver_.cluster().poke_keeper = [this] { poke(); };
 }
 
@@ -252,7 +248,11 @@ void Keeper::start_probes(std::uint64_t now_ms) {
     driver_.cluster().locked([&](auto& state) {
         for (const auto peer : state.probes_due(now_ms)) due.emplace_back(peer, state.peer_endpoint(peer));
     });
-    for (const auto& [peer, endpoint] : due) prober_.probe(peer, endpoint);
+    for (const auto& [peer, endpoint] : due) {
+        prober_.probe(endpoint, [this, peer = peer](const net::ProbeAnswer& answer) {
+            probe_ended(peer, answer.result);
+        });
+    }
 }
 
 // On the prober's thread.

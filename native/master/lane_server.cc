@@ -103,6 +103,9 @@ class LaneConnection final : public net::ConnectionHandler {
         }
     }
 
+    void on_garbage(net::Connection&) override {
+        counters_.malformed_total.fetch_add(1, std::memory_order_relaxed);
+    }
     void on_close(net::Connection&, std::string_view) override {
         if (link_ != nullptr) driver_->link_closed(link_);
     }

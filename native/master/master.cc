@@ -54,13 +54,13 @@ void Master::start() {
     hello.role = wire::Role::kData;
     hello.process = options_.uuid;
     hello.software = options_.software;
-    prober_ = std::make_unique<net::Prober>(
-        hello, [driver = driver_.get()](wire::SessionId node, net::ProbeResult result) {
-            driver->probe_ended(node, as_seen(result));
+    prober_ = std::make_unique<net::Prober>(hello);
+    driver_->set_probe([this](wire::SessionId node, const std::string& endpoint) {
+        prober_->probe(endpoint, [this, node](const net::ProbeAnswer& answer) {
+            driver_->probe_ended(node, as_seen(answer.result));
         });
-    driver_->set_probe([prober = prober_.get()](wire::SessionId node, const std::string& endpoint) {
-        prober->probe(node, endpoint);
     });
+    if (options_.dial_back) dial_nodes_back();
     LaneOptions lane;
     lane.host = options_.lane_host;
     lane.port = options_.lane_port;
@@ -69,6 +69,20 @@ void Master::start() {
     lane.master = options_.uuid;
     lane_ = std::make_unique<LaneServer>(driver_, lane);
     time_ = std::thread([this] { let_time_pass(); });
+}
+
+void Master::dial_nodes_back() {
+    dial_back_ = std::make_unique<DialBack>(
+        [this](const std::string& endpoint, DialBack::Probed probed) {
+            prober_->probe(endpoint, [probed = std::move(probed)](const net::ProbeAnswer& answer) {
+                const bool was_welcomed = answer.result == net::ProbeResult::kWelcomed;
+                probed(was_welcomed ? std::optional(answer.process) : std::nullopt, answer.why);
+            });
+        },
+        clock_);
+    driver_->set_dial_back([this](const wire::Mount& mount, StateDriver::DialledBack ended) {
+        dial_back_->check(mount, std::move(ended));
+    });
 }
 
 void Master::stop() {
@@ -82,6 +96,7 @@ void Master::stop() {
     }
     time_over_.notify_all();
     if (time_.joinable()) time_.join();
+    if (dial_back_) dial_back_->stop();
     if (prober_) prober_->stop();
     driver_->stop();
 }

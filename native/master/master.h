@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "master/bounded_clock.h"
+#include "master/dial_back.h"
 #include "master/lane_server.h"
 #include "master/state_driver.h"
 #include "net/prober.h"
@@ -31,6 +32,8 @@ struct MasterOptions {
     wire::Uuid uuid{};       // all zero: drawn at random
     std::uint64_t seed = 0;  // of placement's choices; 0: drawn at random
     std::uint64_t clock_step_max_ms = 500;
+    // Nodes are mounted only when their data endpoints can be dialled from here.
+    bool dial_back = false;
     std::string software;  // our version, told in hello
 };
 
@@ -68,6 +71,7 @@ class Master {
     void check_invariants() const { driver_->check_invariants(); }
 
   private:
+    void dial_nodes_back();
     void let_time_pass();
     bool sleep_ms(std::uint64_t delay_ms);
 
@@ -76,6 +80,7 @@ class Master {
     std::shared_ptr<StateDriver> driver_;
     mutable std::mutex running_mutex_;  // guards what start and stop change; taken before every other lock
     std::unique_ptr<net::Prober> prober_;
+    std::unique_ptr<DialBack> dial_back_;  // asks prober_
     std::unique_ptr<LaneServer> lane_;
     std::thread time_;
     bool is_stopped_ = false;

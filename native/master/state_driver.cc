@@ -64,6 +64,10 @@ void StateDriver::submit(Verb verb, wire::Bytes body, const LinkPtr& link, Compl
     if (call->command.done()) {  // malformed: nothing to ask the state machine
         outbox.answers.push_back(
             {verb, call->command.status(), call->command.take_body(), std::move(call->askers)});
+    } else if (const auto mount = verb == Verb::kMount ? mount_to_check(*call, body) : std::nullopt) {
+        call->was_held_up = true;
+        return check_mount_(
+            *mount, [this, call](Status status, const std::string& why) { dialled_back(call, status, why); });
     } else {
         advance(call, outbox);
     }
@@ -220,6 +224,7 @@ std::vector<std::pair<std::string, std::uint64_t>> StateDriver::stats() {
     stats.emplace_back("retire_commands_total", queues_.commands_total());
     stats.emplace_back("retire_refusals_total", retires_refused_total_);
     stats.emplace_back("copy_refusals_total", copies_refused_total_);
+    stats.emplace_back("unreachable_mounts_total", mounts_unreachable_total_);
     stats.emplace_back("stalled_nodes_total", stalled_links_total_);
     stats.emplace_back("connected_sessions_count", links_of_.size());
     stats.emplace_back("clock_dropped_ms", clock_.dropped_ms());
@@ -266,6 +271,29 @@ void StateDriver::check_invariants() {
 }
 
 // ---- without the lock ----
+
+// A node that has lost its connection for a while is not asked again: what it lends is in use, and whoever
+// cannot reach it says so (Life of a lost node).
+std::optional<wire::Mount> StateDriver::mount_to_check(const Call& call, wire::Bytes body) {
+    auto mount = check_mount_ ? wire::parse_mount(body) : std::nullopt;
+    if (!mount) return std::nullopt;
+    const std::lock_guard guard(lock_);
+    if (metadata_.has_mounted(call.command.session(), *mount)) return std::nullopt;
+    return mount;
+}
+
+// The endpoints of this mount were dialled, or not.
+void StateDriver::dialled_back(const CallPtr& call, Status status, std::string_view why) {
+    Outbox outbox;
+    if (wire::ok(status)) {
+        advance(call, outbox);
+    } else {
+        const std::lock_guard guard(lock_);
+        if (status == Status::kUnreachable) ++mounts_unreachable_total_;
+        refuse(call, status, why, outbox);
+    }
+    carry_out(outbox);
+}
 
 // Steps a call until it is finished, parked, or another call's business.
 void StateDriver::advance(const CallPtr& call, Outbox& outbox) {
@@ -329,6 +357,11 @@ bool StateDriver::admit(const CallPtr& call, Outbox& outbox) {
     };
     if (is_stopped_) {
         refuse(call, Status::kClosed, "the master is stopping", outbox);
+        return false;
+    }
+    // Stepped now it could undo what its node has asked for since, on a later connection.
+    if (call->was_held_up && call->link && call->link->is_closed) {
+        refuse(call, Status::kClosed, "the connection ended before the mount began", outbox);
         return false;
     }
     if (call->link && command.session() != 0 && !attach(call->link, command.session(), outbox)) {

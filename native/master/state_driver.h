@@ -12,6 +12,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "master/retire_queues.h"
 #include "master/state_lock.h"
 #include "metadata/metadata.h"
+#include "wire/lane.h"
 
 namespace mooncake::master {
 
@@ -67,6 +69,13 @@ class StateDriver {
     void set_probe(Probe probe) { probe_ = std::move(probe); }
     void probe_ended(wire::SessionId node, metadata::ProbeResult result);
 
+    // Asks whether the endpoints of a mount can be dialled back, which must not wait, and tells once: OK, or
+    // the refusal (master/dial_back.h). Without one every mount is believed, and always that of what is
+    // mounted already. Set before the first request.
+    using DialledBack = std::function<void(wire::Status, const std::string& why)>;
+    using CheckMount = std::function<void(const wire::Mount&, DialledBack)>;
+    void set_dial_back(CheckMount check_mount) { check_mount_ = std::move(check_mount); }
+
     // What time brings, a bounded slice of it. False: call again soon.
     bool tick();
     // Answers every parked call CLOSED, and every later one.
@@ -102,6 +111,8 @@ class StateDriver {
     enum class Progress : std::uint8_t { kGoOn, kPaused };
 
     // Without the lock.
+    std::optional<wire::Mount> mount_to_check(const Call& call, wire::Bytes body);
+    void dialled_back(const CallPtr& call, wire::Status status, std::string_view why);
     void advance(const CallPtr& call, Outbox& outbox);
     void carry_out(Outbox& outbox);
     void send_commands(Outbox& outbox);
@@ -138,6 +149,7 @@ class StateDriver {
     const std::size_t keys_a_step_max_;
     const BoundedClock& clock_;
     Probe probe_;
+    CheckMount check_mount_;
     RequestMetrics metrics_;
     std::atomic<std::uint64_t> epoch_;
 
@@ -166,6 +178,7 @@ class StateDriver {
     std::uint64_t repeats_attached_total_ = 0;
     std::uint64_t retires_refused_total_ = 0;
     std::uint64_t copies_refused_total_ = 0;
+    std::uint64_t mounts_unreachable_total_ = 0;
     std::uint64_t stalled_links_total_ = 0;
 };
 

@@ -19,6 +19,7 @@ struct StateDriver::Call : std::enable_shared_from_this<StateDriver::Call> {
     std::vector<Asker> askers;
     std::size_t request_bytes = 0;
 
+    bool was_held_up = false;  // between its arrival and its first step; its connection may have ended
     bool is_admitted = false;
     bool is_in_progress = false;  // in in_progress_
     bool is_running = true;       // some thread is stepping it; nobody else may

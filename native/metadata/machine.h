@@ -82,6 +82,7 @@ class Machine {
     void freed(std::span<const wire::ReplicaId> freed, Effects& effects);
     void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
     std::string endpoint(wire::SegmentId segment) const;
+    bool has_mounted(wire::SessionId session, const wire::Mount& mount) const;
     bool tick(std::uint64_t now_ms, Effects& effects);
     // See Metadata::hear_of_reign.
     void hear_of_reign(std::uint64_t epoch, const wire::Uuid& master, std::uint64_t now_ms);

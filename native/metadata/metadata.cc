@@ -34,6 +34,9 @@ void Metadata::probed(wire::SessionId node, ProbeResult result, std::uint64_t no
     state_->probed(node, result, now_ms, effects);
 }
 std::string Metadata::endpoint(wire::SegmentId segment) const { return state_->endpoint(segment); }
+bool Metadata::has_mounted(wire::SessionId session, const wire::Mount& mount) const {
+    return state_->has_mounted(session, mount);
+}
 void Metadata::retire_confirmed(wire::SessionId node, std::uint64_t command_id,
                                 std::span<const wire::ReplicaId> confirmed, bool is_last) {
     state_->retire_confirmed(node, command_id, confirmed, is_last);

@@ -58,6 +58,8 @@ class Metadata {
     // later each kProbe is followed by one; a node may be expelled for it.
     void probed(wire::SessionId node, ProbeResult result, std::uint64_t now_ms, Effects& effects);
     std::string endpoint(wire::SegmentId segment) const;  // the first; empty for a segment that left
+    // This session asks for what it has already: a node that lost its connection for a while.
+    bool has_mounted(wire::SessionId session, const wire::Mount& mount) const;
 
     // A node carried out a retire command: none of these is served any more, though reads of some may go on.
     // In one call or several; is_last with the command's last.

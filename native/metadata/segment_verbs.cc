@@ -101,6 +101,17 @@ wire::MountAnswer Machine::mount_one(Session& session, const wire::SegmentDescri
     return {wire::Status::kOk, id};
 }
 
+bool Machine::has_mounted(wire::SessionId session, const wire::Mount& mount) const {
+    return std::all_of(mount.segments.begin(), mount.segments.end(), [&](const auto& segment) {
+        const SegmentIndex* found = segments_.find_name(segment.name);
+        if (found == nullptr) return false;
+        const Segment& mounted = segments_.at(*found);
+        return mounted.owner == session && mounted.incarnation == segment.incarnation &&
+               std::equal(mounted.endpoints.begin(), mounted.endpoints.end(), segment.endpoints.begin(),
+                          segment.endpoints.end());
+    });
+}
+
 bool Machine::unmount(State& command, Effects& effects) {
     const auto& request = std::get<wire::SegmentIds>(command.message);
     std::vector<wire::Status> statuses;

@@ -41,6 +41,8 @@ class ConnectionHandler {
     // `body` is valid during the call. May call receive_payload, send, close.
     virtual void on_frame(Connection& connection, const wire::FrameHeader& header, wire::Bytes body) = 0;
     virtual void on_close(Connection& connection, std::string_view reason) = 0;
+    // Before on_close: the peer sent what is no frame, or something and not even one whole frame.
+    virtual void on_garbage(Connection&) {}
 };
 
 // A frame to send: `head` is owned; `payload` points to memory that must stay valid and unchanged until

@@ -12,16 +12,18 @@ namespace {
 // One probe; all on the loop's thread. Whatever comes first decides.
 class Probe : public std::enable_shared_from_this<Probe> {
   public:
-    Probe(std::uint64_t subject, Prober::Ended ended) : subject_(subject), ended_(std::move(ended)) {}
+    Probe(std::string endpoint, Prober::Ended ended)
+        : endpoint_(std::move(endpoint)), ended_(std::move(ended)) {}
 
     void start(EventLoop& loop, const Endpoint& endpoint, wire::Buffer hello);
-    void end(ProbeResult result) {
+    void end(const ProbeAnswer& answer) {
         if (const auto connection = std::exchange(connection_, nullptr)) connection->close("probed");
-        if (const auto ended = std::exchange(ended_, nullptr)) ended(subject_, result);
+        if (const auto ended = std::exchange(ended_, nullptr)) ended(answer);
     }
+    const std::string& endpoint() const { return endpoint_; }
 
   private:
-    const std::uint64_t subject_;
+    const std::string endpoint_;
     Prober::Ended ended_;
     std::shared_ptr<Connection> connection_;
 };
@@ -29,13 +31,27 @@ class Probe : public std::enable_shared_from_this<Probe> {
 class ProbeHandler final : public ConnectionHandler {
   public:
     explicit ProbeHandler(std::shared_ptr<Probe> probe) : probe_(std::move(probe)) {}
-    void on_frame(Connection&, const wire::FrameHeader& header, wire::Bytes) override {
+    void on_frame(Connection&, const wire::FrameHeader& header, wire::Bytes body) override {
+        const std::string& endpoint = probe_->endpoint();
         const bool is_answer = header.verb == wire::Verb::kHello && header.is_reply();
-        const auto answer = wire::ok(header.status) ? ProbeResult::kWelcomed : ProbeResult::kDeclined;
-        probe_->end(is_answer ? answer : ProbeResult::kFailed);
+        if (is_answer && !wire::ok(header.status)) {
+            return probe_->end({ProbeResult::kDeclined,
+                                endpoint + " declined a hello: " + wire::status_name(header.status),
+                                {}});
+        }
+        const auto welcome = is_answer ? wire::parse_welcome(body) : std::nullopt;
+        if (!welcome) {
+            return probe_->end(
+                {ProbeResult::kFailed, endpoint + " answered a hello with something else", {}});
+        }
+        probe_->end({ProbeResult::kWelcomed, "", welcome->process});
     }
     // A node whose connections are all taken closes at once, and lives.
-    void on_close(Connection&, std::string_view) override { probe_->end(ProbeResult::kFailed); }
+    void on_close(Connection&, std::string_view reason) override {
+        probe_->end({ProbeResult::kFailed,
+                     probe_->endpoint() + " did not answer a hello: " + std::string(reason),
+                     {}});
+    }
 
   private:
     const std::shared_ptr<Probe> probe_;
@@ -43,15 +59,19 @@ class ProbeHandler final : public ConnectionHandler {
 
 void Probe::start(EventLoop& loop, const Endpoint& endpoint, wire::Buffer hello) {
     const auto self = shared_from_this();
-    loop.call_after(kProbeTimeoutMs, [self] { self->end(ProbeResult::kFailed); });
+    loop.call_after(kProbeTimeoutMs, [self] {
+        self->end({ProbeResult::kFailed,
+                   self->endpoint_ + " did not answer within " + std::to_string(kProbeTimeoutMs) + " ms",
+                   {}});
+    });
     ConnectionLimits limits;
     limits.hello_timeout_ms = kProbeTimeoutMs;
     limits.body_bytes_max = wire::kHelloBytesMax;
     connect(loop, endpoint.host, endpoint.port, kProbeTimeoutMs, limits, std::make_unique<ProbeHandler>(self),
-            [self, hello = std::move(hello)](std::shared_ptr<Connection> connection, const std::string&,
+            [self, hello = std::move(hello)](std::shared_ptr<Connection> connection, const std::string& why,
                                              bool was_refused) {
                 if (!connection) {
-                    return self->end(was_refused ? ProbeResult::kRefused : ProbeResult::kFailed);
+                    return self->end({was_refused ? ProbeResult::kRefused : ProbeResult::kFailed, why, {}});
                 }
                 connection->send(hello);
                 if (self->ended_) {
@@ -76,15 +96,14 @@ wire::Buffer hello_frame(const wire::Hello& hello) {
 
 }  // namespace
 
-Prober::Prober(const wire::Hello& hello, Ended ended)
-    : hello_frame_(hello_frame(hello)), ended_(std::move(ended)) {}
+Prober::Prober(const wire::Hello& hello) : hello_frame_(hello_frame(hello)) {}
 
 Prober::~Prober() { stop(); }
 
-void Prober::probe(std::uint64_t subject, const std::string& text) {
+void Prober::probe(const std::string& text, Ended ended) {
     const auto endpoint = parse_endpoint(text);
-    if (!endpoint) return ended_(subject, ProbeResult::kFailed);
-    const auto probe = std::make_shared<Probe>(subject, ended_);
+    if (!endpoint) return ended({ProbeResult::kFailed, "'" + text + "' is not tcp://host:port", {}});
+    const auto probe = std::make_shared<Probe>(text, std::move(ended));
     bool is_posted = false;
     {
         const std::lock_guard guard(mutex_);
@@ -96,7 +115,7 @@ void Prober::probe(std::uint64_t subject, const std::string& text) {
             });
         }
     }
-    if (!is_posted) probe->end(ProbeResult::kFailed);
+    if (!is_posted) probe->end({ProbeResult::kFailed, text + ": the prober has stopped", {}});
 }
 
 void Prober::stop() {

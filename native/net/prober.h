@@ -24,21 +24,27 @@ enum class ProbeResult : std::uint8_t {
     kFailed,    // no answer, or none that can be
 };
 
+struct ProbeAnswer {
+    ProbeResult result = ProbeResult::kFailed;
+    std::string why;       // what went wrong, naming the address
+    wire::Uuid process{};  // of whoever welcomed
+};
+
 class Prober {
   public:
-    // Called once a probe, on the prober's thread or, after stop(), on the asking one.
-    using Ended = std::function<void(std::uint64_t subject, ProbeResult result)>;
+    // Called once a probe: on the prober's thread or, of what is no endpoint and after stop(), within
+    // probe().
+    using Ended = std::function<void(const ProbeAnswer&)>;
 
     // `hello` is what it introduces itself with.
-    Prober(const wire::Hello& hello, Ended ended);
+    explicit Prober(const wire::Hello& hello);
     ~Prober();
     // Any thread; does not wait.
-    void probe(std::uint64_t subject, const std::string& endpoint);
+    void probe(const std::string& endpoint, Ended ended);
     void stop();  // idempotent
 
   private:
     const wire::Buffer hello_frame_;
-    const Ended ended_;
     std::mutex mutex_;  // guards what follows
     std::unique_ptr<LoopThreads> loops_;
     bool is_stopped_ = false;

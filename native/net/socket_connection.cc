@@ -165,6 +165,7 @@ bool SocketConnection::process_frame() {
     if (unread.size() < wanted_) return false;
     const auto header = wire::parse_frame_header(unread.first(wanted_), body_max_);
     if (!header) {
+        sent_garbage_ = true;
         end("sent bytes that are not a frame, or one longer than is taken here");
         return false;
     }
@@ -411,6 +412,7 @@ void SocketConnection::finish() {
     }
     targets_left_ = {};
     if (const auto done = std::exchange(done_, nullptr)) done(false);
+    if (sent_garbage_ || (hello_since_ms_ != 0 && !buffer_.empty())) handler_->on_garbage(*this);
     handler_->on_close(*this, reason_);
     handler_.reset();
     if (const auto ended = std::exchange(ended_, nullptr)) ended(id_);

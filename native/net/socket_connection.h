@@ -93,6 +93,7 @@ class SocketConnection final : public Connection, public FdHandler {
     std::size_t send_budget_ = 0;  // bytes that this dispatch may still send
     bool blocked_ = false;         // the socket takes no more until EPOLLOUT
     std::vector<std::function<void(bool)>> completed_;
+    bool sent_garbage_ = false;  // the peer did
 
     // Deadlines, as the time they count from; 0 = not running.
     std::uint64_t hello_since_ms_ = 0;

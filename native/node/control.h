@@ -53,6 +53,7 @@ struct ControlOptions {
 struct ControlStatus {
     bool connected = false;
     bool mounted = false;
+    bool unreachable = false;  // says the master that last refused a mount; until one is accepted
     std::uint64_t epoch = 0;
     wire::Uuid master{};
     std::uint64_t client_ttl_ms = 0;  // of the session

@@ -318,6 +318,9 @@ void Control::State::on_answer(const wire::FrameHeader& header, wire::Bytes body
         return unmount();  // without
     }
     if (!wire::ok(header.status)) {
+        if (header.verb == Verb::kMount && header.status == Status::kUnreachable) {
+            change_status([](ControlStatus& status) { status.unreachable = true; });
+        }
         return fail(std::string("the master refused ") + wire::verb_name(header.verb) + ": " +
                     wire::status_name(header.status) + " " + text_of(body));
     }
@@ -425,6 +428,7 @@ void Control::State::on_mounted(const wire::FrameHeader& header, wire::Bytes bod
     retry_ms_ = options_.retry_min_ms;
     change_status([&](ControlStatus& status) {
         status.mounted = true;
+        status.unreachable = false;
         status.master = master_;
         status.client_ttl_ms = session_.client_ttl_ms;
         status.session = session_.session;

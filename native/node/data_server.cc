@@ -42,6 +42,7 @@ class DataConnection final : public net::ConnectionHandler {
         }
     }
 
+    void on_garbage(net::Connection&) override { count(shared_->counters.malformed_total); }
     void on_close(net::Connection&, std::string_view) override {
         if (reads_) reads_->close();
     }

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from mooncake_client import Absence, Explanation, Store
+from mooncake_client.embedded import EmbeddedCluster
 from mooncake_store import _core
 from mooncake_store.errors import (
     BufferTooSmall,
@@ -281,6 +282,15 @@ def test_threads_share_one_store(store: Store) -> None:
     for thread in threads:
         thread.join(HANG_S)
     assert failures == []
+
+
+def test_the_embedded_node_is_dialled_back_as_any_other() -> None:
+    cluster = EmbeddedCluster(1 << 20, 1, {})
+    try:
+        assert cluster._node is not None
+        assert cluster._node.status()["stats"]["data_connections_total"] == 1
+    finally:
+        cluster.stop()
 
 
 def test_a_closed_store_says_so() -> None:

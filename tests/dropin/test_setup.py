@@ -128,6 +128,15 @@ def test_wrong_setting_is_refused_by_name(
     assert re.search(named, message), message
 
 
+def test_a_hostname_that_the_master_cannot_dial_is_refused_by_that_name(
+    fresh: Dropin, master_address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ("no-such-host.invalid", "P2PHANDSHAKE", 16 * MIB, 16 * MIB, "tcp", "", master_address)
+    with caplog.at_level(logging.ERROR):
+        assert fresh.setup(*settings) < 0
+    assert re.search(r"local_hostname no-such-host\.invalid.*UNREACHABLE", caplog.text)
+
+
 def test_missing_settings_among_several_raise(fresh: Dropin) -> None:
     with pytest.raises(TypeError, match="master_server_addr"):
         fresh.setup("localhost", "P2PHANDSHAKE", 0, 0, "tcp", "")

@@ -18,7 +18,9 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     # No node confirms retires here, so what waits for one must not wait long.
-    with RunningMaster("--remove_confirm_timeout_ms=20", "--enable_metric_reporting=false") as daemon:
+    with RunningMaster(
+        "--remove_confirm_timeout_ms=20", "--enable_metric_reporting=false", "--dial_back=false"
+    ) as daemon:
         yield daemon
 
 

@@ -34,7 +34,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with RunningMaster("--enable_metric_reporting=false") as daemon:
+    with RunningMaster("--enable_metric_reporting=false", "--dial_back=false") as daemon:
         yield daemon
 
 

@@ -45,7 +45,9 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def master() -> Iterator[RunningMaster]:
-    running = RunningMaster("--remove_confirm_timeout_ms=20", "--enable_metric_reporting=false")
+    running = RunningMaster(
+        "--remove_confirm_timeout_ms=20", "--enable_metric_reporting=false", "--dial_back=false"
+    )
     with running:
         yield running
 

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from lane_peer import CLIENT, DATA, HANG_S, NODE, VERB, Closed, LanePeer
+from lane_peer import CLIENT, DATA, HANG_S, HEADER_BYTES, NODE, VERB, Closed, LanePeer
+from processes import wait_until
 
 from mooncake_store import _core
 from mooncake_store.status import Status
@@ -143,6 +144,34 @@ def test_malformed_body_is_answered_and_ends_the_connection(master: _core.Master
     with pytest.raises(Closed):
         client.receive()
     assert master.stats()["lane_malformed_total"] == 1
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"\x80\x04\x95" + bytes(range(255, 100, -1)), id="longer than a header"),
+        pytest.param(b"GET / HTTP/1.0\r\n\r\n", id="shorter than a header"),
+        pytest.param(b"\xff" * HEADER_BYTES, id="a header of ones"),
+    ],
+)
+def test_bytes_that_are_no_frame_are_counted_and_end_the_connection(
+    master: _core.Master, sent: bytes
+) -> None:
+    """UP 21: though no frame ever came of them."""
+    with socket.create_connection(("127.0.0.1", master.lane_port), HANG_S) as peer:
+        peer.sendall(sent)
+        peer.shutdown(socket.SHUT_WR)
+        assert peer.recv(1) == b""
+    wait_until(lambda: master.stats()["lane_malformed_total"] == 1, "counted")
+
+
+def test_a_connection_without_a_word_is_no_garbage(master: _core.Master) -> None:
+    """As a load balancer looks whether a port is open."""
+    with socket.create_connection(("127.0.0.1", master.lane_port), HANG_S) as peer:
+        peer.shutdown(socket.SHUT_WR)
+        assert peer.recv(1) == b""
+    wait_until(lambda: master.stats()["lane_connections_count"] == 0, "ended")
+    assert master.stats()["lane_malformed_total"] == 0
 
 
 def test_answer_to_no_question_ends_the_connection(client: LanePeer) -> None:

@@ -156,20 +156,25 @@ class World {
         return wire::parse_open_session_reply(answer->body)->session;
     }
 
-    wire::SegmentId mount(wire::SessionId session, std::uint64_t capacity, const LinkPtr& link) {
-        const std::string name = "segment-" + std::to_string(++mounted_);
+    // number: which segment; 0: one more.
+    AnswerPtr ask_mount(wire::SessionId session, std::uint64_t capacity, const LinkPtr& link,
+                        std::uint64_t number = 0) {
+        if (number == 0) number = ++mounted_;
+        const std::string name = "segment-" + std::to_string(number);
         wire::SegmentDescription segment;
         segment.capacity_bytes = capacity;
-        segment.incarnation = uuid_of(static_cast<std::uint8_t>(100 + mounted_));
+        segment.incarnation = uuid_of(static_cast<std::uint8_t>(100 + number));
         segment.name = name;
         segment.host_id = "host-a";
-        const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(mounted_);
+        const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(number);
         segment.endpoints = {endpoint};
-        const auto answer = ask(Verb::kMount, packed([&](auto& writer) {
-                                    wire::encode_mount({session, next_sequence(), 0, 0}, {},
-                                                       std::span(&segment, 1), writer);
-                                }),
-                                link);
+        return ask(Verb::kMount, packed([&](auto& writer) {
+                       wire::encode_mount({session, next_sequence(), 0, 0}, {}, std::span(&segment, 1), writer);
+                   }),
+                   link);
+    }
+    wire::SegmentId mount(wire::SessionId session, std::uint64_t capacity, const LinkPtr& link) {
+        const auto answer = ask_mount(session, capacity, link);
         CHECK_EQUAL(*answer->status, Status::kOk);
         const auto mounts = wire::parse_mount_reply(answer->body);
         CHECK(mounts && mounts->size() == 1);
@@ -262,7 +267,7 @@ class World {
   private:
     std::uint64_t reading_ms_ = 1'000'000;
     std::uint64_t sequence_ = 0;
-    int mounted_ = 0;
+    std::uint64_t mounted_ = 0;
 };
 
 inline Put grant_of(const AnswerPtr& answer) {

@@ -449,6 +449,7 @@ TEST(hostile_bytes_end_their_connection_and_nothing_else) {
         }
         peer.receive_to_end();
     }
+    CHECK_EQUAL(memory.stat("malformed_total"), 50u);
     CHECK(client.read({read_item(replica_id(1))})[0].bytes == pattern(1000));
     CHECK_EQUAL(memory.counts().references, 0u);
     CHECK_EQUAL(memory.counts().replicas, 1u);

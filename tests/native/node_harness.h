@@ -79,6 +79,12 @@ struct ServedMemory {
             return directory.counts();
         });
     }
+    std::uint64_t stat(std::string_view name) {
+        for (const auto& [key, value] : server->stats()) {
+            if (key == name) return value;
+        }
+        check::fail(__FILE__, __LINE__, "no stat named " + std::string(name));
+    }
     std::vector<wire::ReplicaId> retire(std::vector<wire::ReplicaId> replicas) {
         std::vector<wire::ReplicaId> freed;
         holdings->with_directory([&](node::Directory& directory) { directory.retire(replicas, freed); });

@@ -55,6 +55,7 @@ void Cluster::start_master(std::size_t index) {
     options.software = "simulation";
     options.epoch = ++noted_epoch_;
     options.driver.keeps_tombstones = true;
+    options.dial_back = true;
     process.master = std::make_unique<mooncake::master::Master>(options);
     process.master->restore_tombstones(kept_tombstones_);
     process.master->start();

@@ -31,6 +31,8 @@ CONNECT_TIMEOUT_MS: Final = 5_000
 """For finding the master at setup; Mooncake's clients find a busy one later than in one second too."""
 MOUNT_TIMEOUT_MS: Final = 10_000
 """For a node's first mount; the memory need not be touched for it."""
+UNREACHABLE_TIMEOUT_MS: Final = 3_000
+"""The same, of a node that the master cannot dial: long enough to have been tried twice."""
 _POLL_MS: Final = 50  # between looks for Ctrl-C
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -126,13 +128,19 @@ class Membership:
         return self.lend(size_bytes)
 
     def _wait_mounted(self, node: _core.Node) -> None:
-        deadline = time.monotonic() + MOUNT_TIMEOUT_MS / 1000
+        begun = time.monotonic()
         try:
             while not node.wait_mounted(_POLL_MS):
-                if time.monotonic() > deadline:
+                status = node.status()
+                if status["unreachable"] and time.monotonic() > begun + UNREACHABLE_TIMEOUT_MS / 1000:
+                    raise Unavailable(
+                        f"local_hostname {self.config.local_hostname}: the memory was not mounted: "
+                        f"{status['last_error']}"
+                    )
+                if time.monotonic() > begun + MOUNT_TIMEOUT_MS / 1000:
                     raise Unavailable(
                         f"the memory was not mounted at {self._client_config.where()} "
-                        f"in {MOUNT_TIMEOUT_MS} ms: {node.status()['last_error']}"
+                        f"in {MOUNT_TIMEOUT_MS} ms: {status['last_error']}"
                     )
         except BaseException:
             node.stop()

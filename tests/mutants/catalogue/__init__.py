@@ -3,6 +3,7 @@
 from mutants.catalogue import (
     client,
     copies,
+    dial_back,
     dropin,
     master,
     metadata,
@@ -25,6 +26,7 @@ MUTANTS: list[Mutant] = [
     *wire.MUTANTS,
     *client.MUTANTS,
     *master.MUTANTS,
+    *dial_back.MUTANTS,
     *python.MUTANTS,
     *dropin.MUTANTS,
 ]
