@@ -159,3 +159,72 @@ def test_installing_beside_mooncakes_own_distribution_is_refused(installed: Path
 def test_both_distributions_have_one_version() -> None:
     text = (COMPAT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.findall(r'^version = "(.*)"$', text, re.MULTILINE) == [mooncake_store.__version__]
+
+
+PROGRAM = """
+import multiprocessing
+import sys
+
+from mooncake.store import MooncakeDistributedStore
+
+
+def joined(master, size):
+    store = MooncakeDistributedStore()
+    settings = ("127.0.0.1", "P2PHANDSHAKE", size, 1 << 24, "tcp", "", master)
+    assert store.setup(*settings, tenant_id="spawned") == 0
+    return store
+
+
+def work(master, how):
+    store = joined(master, 0)
+    assert store.get("from parent") == b"v"
+    assert store.put(f"from {how}", how.encode()) == 0
+    assert store.close() == 0
+
+
+if __name__ == "__main__":
+    master = sys.argv[1]
+    parent = joined(master, 1 << 24)
+    assert parent.put("from parent", b"v") == 0
+    for how in ("spawn", "fork", "forkserver"):
+        child = multiprocessing.get_context(how).Process(target=work, args=(master, how))
+        child.start()
+        child.join()
+        print(how, child.exitcode, parent.get(f"from {how}").decode())
+    parent.close()
+"""
+
+
+def check_children(python_there: Path | str, master: str, folder: Path, **environment: str) -> None:
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    done = run(python_there, program, master, **environment)
+    assert done.stdout.splitlines() == ["spawn 0 spawn", "fork 0 fork", "forkserver 0 forkserver"], (
+        done.stderr
+    )
+
+
+def test_processes_that_an_engine_starts_find_it(
+    installed: Path, master_address: str, tmp_path: Path
+) -> None:
+    check_children(sys.executable, master_address, tmp_path, PYTHONPATH=str(installed))
+
+
+@pytest.mark.slow
+def test_fresh_environment_beside_our_package(installed: Path, master_address: str, tmp_path: Path) -> None:
+    """`pip install ./compat` where mooncake-store is installed: no variable leads anybody to it."""
+    del installed  # it skips where nothing can be built
+    venv.create(tmp_path / "venv", with_pip=True)
+    python_there = tmp_path / "venv" / "bin" / "python"
+    [site] = (tmp_path / "venv").glob("lib/python*/site-packages")
+    source = tmp_path / "source"
+    shutil.copytree(COMPAT, source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    done = run(python_there, "-m", "pip", "install", "-q", "--no-deps", source)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (site / "mooncake" / "store.py").exists()
+    # What mooncake-store and its dependencies would be there; after pip, whose build must not see them.
+    folders = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "ours.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in folders))
+    check_children(python_there, master_address, tmp_path)
+    for command in ("mc_store_rest_server", "mooncake_http_metadata_server"):
+        assert run(tmp_path / "venv" / "bin" / command, "--help").returncode == 0
