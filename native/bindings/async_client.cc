@@ -12,17 +12,17 @@
 #include "bindings/client_calls.h"
 #include "bindings/client_settings.h"
 #include "bindings/gil.h"
-#include "client/call_queue.h"
 #include "client/client.h"
+#include "net/call_queue.h"
 #include "net/event_loop.h"
 
 namespace mooncake::bindings {
 
 using namespace nanobind::literals;
-using client::CallQueue;
 using client::CallReport;
 using client::Client;
-using client::QueuedCall;
+using net::CallQueue;
+using net::QueuedCall;
 
 namespace {
 

@@ -107,7 +107,7 @@ bool Call::try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions)
     if (transfer.kind == Transfer::Kind::kWrite) fresh = operation_.write(transfer.ticket).fresh_connection;
     std::unique_ptr<net::ClientSocket> socket;
     const auto taken = transfer.pool().take(fresh, transfer.bytes(), socket);
-    if (taken == ConnectionPool::Taken::kFull) return false;
+    if (taken == net::ConnectionPool::Taken::kFull) return false;
     if (socket) {
         transfer.begin(std::move(socket), frame_of(transfer));
     } else {
@@ -221,7 +221,7 @@ void Call::fail(Transfer& transfer, Failure failure, const std::string& why, std
 void Call::wait(std::uint64_t now_ms, Actions& actions) {
     polled_.clear();
     polled_transfers_.clear();
-    ConnectionPool* full = nullptr;
+    net::ConnectionPool* full = nullptr;
     auto until = operation_.wake_ms();
     for (const auto& transfer : transfers_) {
         until = std::min(until, transfer->due_ms());

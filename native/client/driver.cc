@@ -41,7 +41,7 @@ Driver::Driver(const Options& options, const wire::Uuid& process, std::uint64_t 
     : options_(options),
       process_(process),
       cluster_(options.tenant, options.host_id, seed),
-      lane_pool_(std::make_shared<ConnectionPool>(kLaneConnectionsMax, ~std::uint64_t{0})),
+      lane_pool_(std::make_shared<net::ConnectionPool>(kLaneConnectionsMax, ~std::uint64_t{0})),
       forks_(fork_count()) {}
 
 bool Driver::is_forked() const { return fork_count() != forks_; }
@@ -60,12 +60,12 @@ net::Endpoint Driver::lane() {
     return lane_;
 }
 
-std::shared_ptr<ConnectionPool> Driver::peer_pool(PeerId peer) {
+std::shared_ptr<net::ConnectionPool> Driver::peer_pool(PeerId peer) {
     const std::lock_guard lock(mutex_);
     auto& pool = peer_pools_[peer];
     if (!pool) {
-        pool = std::make_shared<ConnectionPool>(options_.connections_a_peer_max,
-                                                options_.bytes_in_flight_a_peer_max);
+        pool = std::make_shared<net::ConnectionPool>(options_.connections_a_peer_max,
+                                                     options_.bytes_in_flight_a_peer_max);
     }
     return pool;
 }
@@ -78,7 +78,7 @@ void Driver::close_idle() {
 
 void Driver::close_old(std::uint64_t now_ms) {
     lane_pool_->close_old(now_ms);
-    std::vector<std::pair<PeerId, std::shared_ptr<ConnectionPool>>> pools;
+    std::vector<std::pair<PeerId, std::shared_ptr<net::ConnectionPool>>> pools;
     {
         const std::lock_guard lock(mutex_);
         pools.assign(peer_pools_.begin(), peer_pools_.end());

@@ -13,10 +13,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "client/connection_pool.h"
 #include "client/core/cluster.h"
 #include "client/options.h"
 #include "net/client_socket.h"
+#include "net/connection_pool.h"
 
 namespace mooncake::client {
 
@@ -102,9 +102,9 @@ class Driver {
     // The lane, once it is known; another address closes the idle connections to the old one.
     void set_lane(const net::Endpoint& lane);
     net::Endpoint lane();
-    const std::shared_ptr<ConnectionPool>& lane_pool() { return lane_pool_; }
+    const std::shared_ptr<net::ConnectionPool>& lane_pool() { return lane_pool_; }
     // A pool lives as long as somebody uses it; that of a peer which was forgotten is not given again.
-    std::shared_ptr<ConnectionPool> peer_pool(PeerId peer);
+    std::shared_ptr<net::ConnectionPool> peer_pool(PeerId peer);
     void close_idle();
     // Connections of peers that were forgotten, and those that nobody used for long.
     void close_old(std::uint64_t now_ms);
@@ -139,14 +139,14 @@ class Driver {
     const Options options_;
     const wire::Uuid process_;
     LockedCluster cluster_;
-    const std::shared_ptr<ConnectionPool> lane_pool_;
+    const std::shared_ptr<net::ConnectionPool> lane_pool_;
     const std::uint64_t forks_;
     std::atomic<bool> closed_ = false;
 
     std::mutex mutex_;  // guards what follows; outside of the pools' and the cluster's locks
     std::condition_variable session_changed_;
     net::Endpoint lane_;
-    std::unordered_map<PeerId, std::shared_ptr<ConnectionPool>> peer_pools_;
+    std::unordered_map<PeerId, std::shared_ptr<net::ConnectionPool>> peer_pools_;
     std::uint64_t session_generation_ = 0;
     bool session_wanted_ = false;
 };

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "client/connection_pool.h"
 #include "client/core/operation.h"
 #include "client/core/read_assembly.h"
 #include "net/client_socket.h"
+#include "net/connection_pool.h"
 
 namespace mooncake::client {
 
@@ -34,7 +34,7 @@ class Transfer {
     enum class Kind : std::uint8_t { kLane, kRead, kWrite };
     enum class State : std::uint8_t { kQueued, kDialling, kSending, kReceiving, kOver };
 
-    Transfer(Kind of_kind, Ticket of_ticket, std::shared_ptr<ConnectionPool> from,
+    Transfer(Kind of_kind, Ticket of_ticket, std::shared_ptr<net::ConnectionPool> from,
              std::uint64_t payload_bytes, std::uint64_t until_ms)
         : kind(of_kind),
           ticket(of_ticket),
@@ -54,7 +54,7 @@ class Transfer {
     std::uint64_t progress_ms = 0;  // when bytes moved last
 
     bool is_running() const { return state != State::kQueued && state != State::kOver; }
-    ConnectionPool& pool() { return *pool_; }
+    net::ConnectionPool& pool() { return *pool_; }
     std::uint64_t bytes() const { return bytes_; }
     int fd() const { return dial_ ? dial_->fd() : socket_->fd(); }
     short events() const;
@@ -95,7 +95,7 @@ class Transfer {
     bool answers_us(const wire::FrameHeader& header) const;
 
   private:
-    const std::shared_ptr<ConnectionPool> pool_;
+    const std::shared_ptr<net::ConnectionPool> pool_;
     const std::uint64_t bytes_;
     wire::Verb verb_ = wire::Verb::kPing;
     bool has_slot_ = false;
@@ -108,7 +108,7 @@ class Transfer {
 
 class WriteTransfer final : public Transfer {
   public:
-    WriteTransfer(Ticket of_ticket, std::shared_ptr<ConnectionPool> from, const NodeWrite& write,
+    WriteTransfer(Ticket of_ticket, std::shared_ptr<net::ConnectionPool> from, const NodeWrite& write,
                   std::span<const Value> values)
         : Transfer(Kind::kWrite, of_ticket, std::move(from), write.bytes, write.deadline_ms),
           write_(write),
@@ -125,7 +125,7 @@ class WriteTransfer final : public Transfer {
 
 class ReadTransfer final : public Transfer {
   public:
-    ReadTransfer(Ticket of_ticket, std::shared_ptr<ConnectionPool> from, const NodeRead& read,
+    ReadTransfer(Ticket of_ticket, std::shared_ptr<net::ConnectionPool> from, const NodeRead& read,
                  std::span<const Target> targets)
         : Transfer(Kind::kRead, of_ticket, std::move(from), read.bytes, read.deadline_ms),
           read_(read),

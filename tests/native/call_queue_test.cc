@@ -1,5 +1,5 @@
 // CallQueue: order, bounds, cancellation of what waits and of what runs, expiry, the end.
-#include "client/call_queue.h"
+#include "net/call_queue.h"
 
 #include <poll.h>
 
@@ -14,8 +14,8 @@
 #include "net/event_loop.h"
 
 using namespace mooncake;
-using client::CallQueue;
-using client::QueuedCall;
+using net::CallQueue;
+using net::QueuedCall;
 
 namespace {
 

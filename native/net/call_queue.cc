@@ -1,4 +1,4 @@
-#include "client/call_queue.h"
+#include "net/call_queue.h"
 
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -11,7 +11,7 @@
 
 #include "net/signals_blocked.h"
 
-namespace mooncake::client {
+namespace mooncake::net {
 
 CallQueue::CallQueue(std::size_t threads_max, std::size_t waiting_max)
     : threads_max_(threads_max), waiting_max_(waiting_max), told_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -21,7 +21,7 @@ CallQueue::CallQueue(std::size_t threads_max, std::size_t waiting_max)
 CallQueue::~CallQueue() { close(); }
 
 bool CallQueue::start_thread() {
-    const net::SignalsBlocked blocked;
+    const SignalsBlocked blocked;
     try {
         threads_.emplace_back([this] { run(); });
     } catch (const std::system_error&) {
@@ -145,4 +145,4 @@ void CallQueue::close() {
     returned_.notify_all();
 }
 
-}  // namespace mooncake::client
+}  // namespace mooncake::net

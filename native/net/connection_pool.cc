@@ -1,13 +1,13 @@
-#include "client/connection_pool.h"
+#include "net/connection_pool.h"
 
 #include <chrono>
 
 #include "net/event_loop.h"
 
-namespace mooncake::client {
+namespace mooncake::net {
 
 ConnectionPool::Taken ConnectionPool::take(bool fresh, std::uint64_t bytes,
-                                           std::unique_ptr<net::ClientSocket>& socket) {
+                                           std::unique_ptr<ClientSocket>& socket) {
     std::vector<Idle> closing;  // destroyed after the lock
     const std::lock_guard lock(mutex_);
     if (bytes_in_flight_ > 0 && bytes > 0 && bytes_in_flight_ + bytes > bytes_max_) return Taken::kFull;
@@ -29,10 +29,10 @@ ConnectionPool::Taken ConnectionPool::take(bool fresh, std::uint64_t bytes,
     return Taken::kSlot;
 }
 
-void ConnectionPool::give_back(std::unique_ptr<net::ClientSocket> socket, std::uint64_t bytes) {
+void ConnectionPool::give_back(std::unique_ptr<ClientSocket> socket, std::uint64_t bytes) {
     {
         const std::lock_guard lock(mutex_);
-        idle_.push_back({std::move(socket), net::monotonic_ms()});
+        idle_.push_back({std::move(socket), monotonic_ms()});
         --in_use_;
         bytes_in_flight_ -= bytes;
     }
@@ -72,4 +72,4 @@ void ConnectionPool::wait(std::uint64_t wait_ms) {
     returned_.wait_for(lock, std::chrono::milliseconds(wait_ms));
 }
 
-}  // namespace mooncake::client
+}  // namespace mooncake::net

@@ -19,7 +19,7 @@
 
 #include "net/file_descriptor.h"
 
-namespace mooncake::client {
+namespace mooncake::net {
 
 class QueuedCall {
   public:
@@ -27,7 +27,7 @@ class QueuedCall {
 
     virtual ~QueuedCall() = default;
     explicit QueuedCall(std::uint64_t until_ms) : deadline_ms(until_ms) {}
-    // On a thread of the queue. interrupted: to be asked at least every kWakeMs. What it throws is kept.
+    // On a thread of the queue. interrupted: to be asked at least every kLookUpMs. What it throws is kept.
     virtual void run(const std::function<bool()>& interrupted) = 0;
 
     const std::uint64_t deadline_ms;  // of waiting for a thread; run() keeps its own
@@ -84,7 +84,7 @@ class CallQueue {
 
     const std::size_t threads_max_;
     const std::size_t waiting_max_;
-    net::FileDescriptor told_;
+    FileDescriptor told_;
 
     std::mutex mutex_;                  // guards what follows; nothing else is locked under it
     std::condition_variable changed_;   // a call waits, or the end
@@ -99,4 +99,4 @@ class CallQueue {
     bool joining_ = false;
 };
 
-}  // namespace mooncake::client
+}  // namespace mooncake::net

@@ -13,7 +13,7 @@
 
 #include "net/client_socket.h"
 
-namespace mooncake::client {
+namespace mooncake::net {
 
 inline constexpr std::uint64_t kIdleMaxMs = 60'000;  // a connection that is not used is closed after this
 
@@ -29,8 +29,8 @@ class ConnectionPool {
     };
     // fresh: a new connection, because older ones may have ended unnoticed (idle ones are closed).
     // One transfer larger than bytes_max passes when it is alone.
-    Taken take(bool fresh, std::uint64_t bytes, std::unique_ptr<net::ClientSocket>& socket);
-    void give_back(std::unique_ptr<net::ClientSocket> socket, std::uint64_t bytes);
+    Taken take(bool fresh, std::uint64_t bytes, std::unique_ptr<ClientSocket>& socket);
+    void give_back(std::unique_ptr<ClientSocket> socket, std::uint64_t bytes);
     void drop(std::uint64_t bytes);  // its connection is closed, or never came to be
     void close_idle();
     // Those whose peer closed them, and those that nobody used for kIdleMaxMs.
@@ -45,7 +45,7 @@ class ConnectionPool {
     std::mutex mutex_;  // innermost: nothing else is locked under it
     std::condition_variable returned_;
     struct Idle {
-        std::unique_ptr<net::ClientSocket> socket;
+        std::unique_ptr<ClientSocket> socket;
         std::uint64_t since_ms = 0;
     };
     std::vector<Idle> idle_;  // the last one used at the end
@@ -53,4 +53,4 @@ class ConnectionPool {
     std::uint64_t bytes_in_flight_ = 0;
 };
 
-}  // namespace mooncake::client
+}  // namespace mooncake::net
