@@ -1109,3 +1109,97 @@ class Node:
     @property
     def data_port(self) -> int:
         """0 before start."""
+
+# transfer_engine.cc
+
+class TransferEngine:
+    """Registered memory that other engines read and write, and reads and writes of theirs.
+
+    Listens from the start on host:port (0 = any). A peer is (host, port). Methods that answer a status answer
+    one of mooncake_store.status, 0 for success; `why` tells the reason of this thread's last one. Addresses
+    and lengths are whole numbers below 2^64; whatever has `__index__` counts as one.
+    transfer_timeout_ms: of a transfer, and a second more for each 64 MiB of it. stall_timeout_ms: one of
+    which nothing moved for so long ends. Raises OSError naming host and port.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int = 0,
+        *,
+        threads: int = 2,
+        batch_threads: int = 4,
+        connect_timeout_ms: int = 1000,
+        transfer_timeout_ms: int = 30000,
+        stall_timeout_ms: int = 10000,
+    ) -> None: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def is_stopped(self) -> bool:
+        """Also in a child of the process that made it."""
+
+    def stop(self) -> None:
+        """Serve nobody any more, end what runs. Idempotent."""
+
+    def register(self, address: int, length: int) -> int:
+        """Status: INVALID_PARAMS: not memory of this process; SEGMENT_ALREADY_EXISTS: an overlap; BUSY."""
+
+    def unregister(self, address: int) -> int:
+        """Status, when nobody touches it any more; transfers that go on after a second are cut off.
+
+        SEGMENT_NOT_FOUND: no range begins there. BUSY: one did not end; the memory must stay.
+        """
+
+    def lend(self, length: int) -> int:
+        """The address of zeroed, registered memory, or 0."""
+
+    def give_back(self, address: int) -> int:
+        """Status, as unregister."""
+
+    def transfer(
+        self,
+        peer: tuple[str, int],
+        write: bool,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        notice: tuple[str, str] | None = None,
+    ) -> int:
+        """Status, when no byte of it moves any more. GONE: another process than before is at that port.
+
+        Raises ValueError for lists of different lengths, and what a signal's handler raises.
+        """
+
+    def submit(
+        self,
+        peer: tuple[str, int],
+        write: bool,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+    ) -> int:
+        """The number of a batch that the engine's threads carry out, or 0. Its memory must stay till then."""
+
+    def outcome(self, batch: int) -> int:
+        """1 done, 0 pending, -1 failed or not known (any more), -2 not within its time."""
+
+    def wait(self, batches: list[int]) -> None:
+        """Until none of them is pending."""
+
+    def first_buffer(self, peer: tuple[str, int]) -> tuple[int, int]:
+        """Status and the address of what the peer registered first, 0 where there is nothing."""
+
+    def ping(self, peer: tuple[str, int]) -> int: ...
+    def take_notices(self) -> list[tuple[bytes, bytes]]:
+        """Names and messages that peers sent, in order of arrival."""
+
+    def stats(self) -> dict[str, int]: ...
+    @staticmethod
+    def why() -> str: ...
+
+def copy_to_address(address: int, data: bytes | bytearray, length: int) -> None:
+    """Raises ValueError where length is more than data has or the target is not memory of this process."""
+
+def copy_from_address(address: int, length: int) -> bytes:
+    """Raises ValueError where that is not memory of this process."""

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 from mooncake_store.errors import InvalidArgument
 
 PORT_MAX = 65535
+_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 
 
@@ -87,6 +88,15 @@ def parse_endpoints(value: str, *, field: str, default_port: int | None = None) 
         raise InvalidArgument(f"{field}: {value!r} has an empty entry; write host:port,host:port")
     found = (parse_endpoint(part, field=field, default_port=default_port) for part in parts)
     return tuple(dict.fromkeys(found))
+
+
+def listening_host(host: str) -> str:
+    """Where to listen for those who dial this host: loopback for loopback, else every interface of its
+    family.
+    """
+    if host in _LOOPBACK or host.startswith("127."):
+        return "127.0.0.1" if host == "localhost" else host
+    return "::" if ":" in host else "0.0.0.0"
 
 
 def is_wildcard(host: str) -> bool:

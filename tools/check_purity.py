@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Cores that decide without acting: time is an argument, ids are injected, bytes are moved by others.
-PURE_FOLDERS = ("wire", "metadata", "node/core", "client/core")
+PURE_FOLDERS = ("wire", "metadata", "node/core", "client/core", "transfer/core")
 
 # Standard headers for threads, clocks, files, randomness and the system. <atomic> is allowed.
 IMPURE_HEADERS = {
@@ -61,7 +61,19 @@ NATIVE_INCLUDES: dict[str, set[str]] = {
     "node": {"wire", "node/core", "net"},
     "client": {"wire", "client/core", "net"},
     "master": {"wire", "metadata", "net"},
-    "bindings": {"wire", "metadata", "node/core", "client/core", "net", "node", "client", "master"},
+    "transfer/core": {"wire"},
+    "transfer": {"wire", "transfer/core", "net"},
+    "bindings": {
+        "wire",
+        "metadata",
+        "node/core",
+        "client/core",
+        "net",
+        "node",
+        "client",
+        "master",
+        "transfer",
+    },
 }
 
 # package -> (its folder, the packages of ours that it must not import)

@@ -6,6 +6,7 @@
 
 namespace mooncake::bindings {
 
+void bind_transfer_engine(nanobind::module_& module);
 void bind_node(nanobind::module_& module);
 void bind_directory(nanobind::module_& module);
 void bind_range_allocator(nanobind::module_& module);

@@ -3,8 +3,6 @@
 #include "client/client.h"
 
 #include <nanobind/stl/unique_ptr.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -12,6 +10,7 @@
 #include "bindings/client_calls.h"
 #include "bindings/client_settings.h"
 #include "bindings/gil.h"
+#include "bindings/signal_watch.h"
 #include "net/event_loop.h"
 
 namespace mooncake::bindings {
@@ -21,22 +20,6 @@ using client::CallReport;
 using client::Client;
 
 namespace {
-
-// Says so from then on: what the handler raised is raised again where the call ends.
-class SignalWatch {
-  public:
-    bool operator()() {
-        if (arrived_) return true;
-        if (::syscall(SYS_gettid) != ::getpid())
-            return false;  // Python handles signals on the main thread alone
-        const GilHeld held;
-        arrived_ = PyErr_CheckSignals() != 0;
-        return arrived_;
-    }
-
-  private:
-    bool arrived_ = false;
-};
 
 std::unique_ptr<Client> connect(const client::Options& options) {
     std::string why;

@@ -22,4 +22,5 @@ NB_MODULE(_core, module) {
     mooncake::bindings::bind_directory(module);
     mooncake::bindings::bind_master(module);
     mooncake::bindings::bind_node(module);
+    mooncake::bindings::bind_transfer_engine(module);
 }

@@ -52,6 +52,10 @@ Door door_of(Verb verb) {
         case Verb::kCopy:
         case Verb::kRead:
         case Verb::kWrite:
+        case Verb::kTransferRead:
+        case Verb::kTransferWrite:
+        case Verb::kNotify:
+        case Verb::kFirstBuffer:
             return Door::kClosed;
     }
     return Door::kClosed;

@@ -147,6 +147,10 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
         case wire::Verb::kRead:
         case wire::Verb::kWrite:
         case wire::Verb::kPing:
+        case wire::Verb::kTransferRead:
+        case wire::Verb::kTransferWrite:
+        case wire::Verb::kNotify:
+        case wire::Verb::kFirstBuffer:
             state.finish(wire::Status::kNotSupported,
                          std::string("the state machine does not answer ") + wire::verb_name(verb));
             break;

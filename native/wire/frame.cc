@@ -70,6 +70,14 @@ const char* verb_name(Verb verb) {
             return "write";
         case Verb::kPing:
             return "ping";
+        case Verb::kTransferRead:
+            return "transfer_read";
+        case Verb::kTransferWrite:
+            return "transfer_write";
+        case Verb::kNotify:
+            return "notify";
+        case Verb::kFirstBuffer:
+            return "first_buffer";
     }
     return nullptr;
 }
@@ -137,7 +145,7 @@ std::optional<Hello> parse_hello(Bytes body) {
     hello.software = reader.text16(kNameBytesMax);
     hello.tenant = reader.text16(kTenantBytesMax);
     // Bytes after the tenant belong to a later version's fields: ignored, so that it may add some.
-    if (!reader.ok() || hello.role < Role::kClient || hello.role > Role::kData) return std::nullopt;
+    if (!reader.ok() || hello.role < Role::kClient || hello.role > Role::kEngine) return std::nullopt;
     return hello;
 }
 

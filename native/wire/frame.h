@@ -53,6 +53,10 @@ enum class Verb : std::uint8_t {
     kRead = 40,
     kWrite = 41,
     kPing = 42,
+    kTransferRead = 50,  // the last four: between transfer engines
+    kTransferWrite = 51,
+    kNotify = 52,
+    kFirstBuffer = 53,
 };
 
 const char* verb_name(Verb verb);
@@ -88,7 +92,7 @@ void finish_frame(Buffer& buffer, std::size_t start);
 Buffer refusal(const FrameHeader& request, Status status, std::string_view why, std::uint64_t epoch = 0);
 FrameHeader reply_header(const FrameHeader& request, Status status, std::uint64_t epoch);
 
-enum class Role : std::uint8_t { kClient = 1, kNode = 2, kData = 3 };
+enum class Role : std::uint8_t { kClient = 1, kNode = 2, kData = 3, kEngine = 4 };
 enum class AuthKind : std::uint8_t { kNone = 0, kToken = 1 };
 
 // The first frame on every connection.

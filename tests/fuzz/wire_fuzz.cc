@@ -12,6 +12,7 @@
 #include "wire/lane.h"
 #include "wire/tasks.h"
 #include "wire/tombstones.h"
+#include "wire/transfer.h"
 #include "wire/value_checksum.h"
 #include "wire/value_header.h"
 
@@ -294,6 +295,24 @@ std::optional<Buffer> write_again(Bytes body) {
     return packed([&](Writer& writer) { encode_write(message->items, headers, writer); });
 }
 
+std::optional<Buffer> transfer_again(Bytes body) {
+    const auto message = parse_transfer(body);
+    if (!message) return std::nullopt;
+    std::uint64_t payload = 0;
+    for (const auto& range : message->ranges) {
+        REQUIRE(range.length > 0 && range.address + range.length >= range.address);
+        payload += range.length;
+    }
+    REQUIRE(payload == message->payload_bytes && payload <= kValueBytesMax);
+    return packed([&](Writer& writer) { encode_transfer(message->ranges, writer); });
+}
+
+std::optional<Buffer> memory_range_again(Bytes body) {
+    const auto range = parse_memory_range(body);
+    if (!range) return std::nullopt;
+    return packed([&](Writer& writer) { writer.put(*range); });
+}
+
 // Not a parser: the checksum of any bytes, cut anywhere, is the same one by every implementation.
 std::optional<Buffer> checksum_again(Bytes body) {
     fuzz::Input input(body);
@@ -357,6 +376,9 @@ constexpr std::array kCodecs = {
     Codec{"create_task", create_task_again, true},
     Codec{"query_task", query_task_again, true},
     Codec{"told_task", told_task_again, true},
+    Codec{"transfer", transfer_again, true},
+    Codec{"notice", again<parse_notice>, true},
+    Codec{"memory_range", memory_range_again, true},
 };
 
 std::vector<std::pair<std::string, Buffer>> messages() {
@@ -466,6 +488,11 @@ std::vector<std::pair<std::string, Buffer>> messages() {
         {"told_task", packed([&](Writer& w) {
              encode(ToldTask{{5, 10, 1, 7, TaskType::kMove, TaskStatus::kSuccess, 0, 0}, "moved"}, w);
          })},
+        {"transfer", packed([&](Writer& w) {
+             encode_transfer(std::array{MemoryRange{4096, 100}, MemoryRange{1u << 30, 8u << 20}}, w);
+         })},
+        {"notice", packed([&](Writer& w) { encode(Notice{"name", "message"}, w); })},
+        {"memory_range", packed([&](Writer& w) { w.put(MemoryRange{4096, 100}); })},
     };
 }
 

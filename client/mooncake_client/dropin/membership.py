@@ -23,7 +23,7 @@ from mooncake_client.dropin.mooncake_config import (
 )
 from mooncake_client.node_config import NodeConfig
 from mooncake_store import _core
-from mooncake_store.endpoints import Endpoint
+from mooncake_store.endpoints import Endpoint, listening_host
 from mooncake_store.errors import InvalidArgument, StoreError, Unavailable
 from mooncake_store.ports import cannot_listen
 
@@ -34,7 +34,6 @@ MOUNT_TIMEOUT_MS: Final = 10_000
 UNREACHABLE_TIMEOUT_MS: Final = 3_000
 """The same, of a node that the master cannot dial: long enough to have been tried twice."""
 _POLL_MS: Final = 50  # between looks for Ctrl-C
-_LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class PortTaken(InvalidArgument):
@@ -92,7 +91,7 @@ class Membership:
         node = _core.Node(
             [(name, size_bytes)],
             masters=[str(master) for master in self.config.masters()],
-            data_host=_listening_host(host),
+            data_host=listening_host(host),
             data_port=port,
             advertised_host=host,
             host_id=settings.effective_host_id(),
@@ -194,9 +193,3 @@ class Membership:
         for node in nodes:
             node.stop()
         self.client.close()
-
-
-def _listening_host(host: str) -> str:
-    if host in _LOOPBACK or host.startswith("127."):
-        return "127.0.0.1" if host == "localhost" else host
-    return "::" if ":" in host else "0.0.0.0"
