@@ -1,9 +1,9 @@
-"""`make bench-transfers`: bytes that a transfer engine moves between two processes, here and at Mooncake, beside
-one plain socket in Python.
+"""`make bench-transfers`: bytes that a transfer engine moves between two processes, here and at Mooncake,
+beside one plain socket in Python.
 
-Each contender is a pair of processes of its own environment, all of them run side by side; what is timed is one
-call on the initiator, in interleaved rounds. Run with `--worker` it is one of those processes. Nothing here
-decides a test.
+Each contender is a pair of processes of its own environment, all of them run side by side; what is timed is
+one call on the initiator, in interleaved rounds. Run with `--worker` it is one of those processes.
+Nothing here decides a test.
 """
 
 from __future__ import annotations
@@ -156,9 +156,7 @@ def _engine_calls(contender: str, port: int, peer_address: int) -> Callable[[Wor
 
 def initiate(contender: str, port: int, peer_address: int) -> None:
     """Obeys names of works, one a line: answers the seconds of each call."""
-    call_of = (
-        _socket_calls(port) if contender == "socket" else _engine_calls(contender, port, peer_address)
-    )
+    call_of = _socket_calls(port) if contender == "socket" else _engine_calls(contender, port, peer_address)
     works = {work.name: work for work in WORKS}
     print("ready", flush=True)
     for line in sys.stdin:
@@ -247,7 +245,9 @@ def told(work: Work, seconds: Sequence[float]) -> str:
     low, median, high = spread(seconds)
     if work.bytes < MIB:
         return f"{median * 1e6:.0f} us ({low * 1e6:.0f}-{high * 1e6:.0f})"
-    return f"{work.bytes / median / 1e9:.2f} GB/s ({work.bytes / high / 1e9:.2f}-{work.bytes / low / 1e9:.2f})"
+    return (
+        f"{work.bytes / median / 1e9:.2f} GB/s ({work.bytes / high / 1e9:.2f}-{work.bytes / low / 1e9:.2f})"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
