@@ -362,9 +362,10 @@ def test_unregistering_ends_our_own_transfer(engine: TransferEngine) -> None:
         assert engine.send_probe(other.name) == 0
         other.stop()
         with ThreadPoolExecutor(1) as pool:
-            code = pool.submit(engine.transfer_sync_write, other.name, source.ptr, other.address, 32 * MIB)
+            # First what is not waited for: it asks whether the peer is there, over the connection that is open.
             batch = engine.transfer_submit_write(other.name, source.ptr, other.address, 32 * MIB)
             assert batch != 0
+            code = pool.submit(engine.transfer_sync_write, other.name, source.ptr, other.address, 32 * MIB)
             assert engine.unregister_memory(source.ptr) == 0
             assert code.result(HANG_S) == -1
         assert engine.transfer_check_status(batch) == -1
