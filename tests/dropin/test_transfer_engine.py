@@ -362,7 +362,7 @@ def test_unregistering_ends_our_own_transfer(engine: TransferEngine) -> None:
         assert engine.send_probe(other.name) == 0
         other.stop()
         with ThreadPoolExecutor(1) as pool:
-            # First what is not waited for: it asks whether the peer is there, over the connection that is open.
+            # First what is not waited for: it asks for the peer, over the connection that is open.
             batch = engine.transfer_submit_write(other.name, source.ptr, other.address, 32 * MIB)
             assert batch != 0
             code = pool.submit(engine.transfer_sync_write, other.name, source.ptr, other.address, 32 * MIB)
