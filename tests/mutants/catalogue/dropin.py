@@ -129,18 +129,6 @@ MUTANTS = [
         (test("dropin/test_structured_objects", "test_rows_of_an_array"),),
     ),
     Mutant(
-        "dropin-destination-beyond-the-buffer",
-        "A range is written behind the end of a registered buffer.",
-        (
-            Edit(
-                f"{FOLDER}/pieces.py",
-                "end is None or target + size <= end",
-                "end is None or target <= end",
-            ),
-        ),
-        (test("dropin/test_contract", "test_answer_of_a_store_that_has_joined"),),
-    ),
-    Mutant(
         "dropin-forgotten-lease-is-lent-again-while-it-is-viewed",
         "Memory of a lease that nobody released goes to the next one although somebody looks at it.",
         (
