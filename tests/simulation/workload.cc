@@ -365,7 +365,13 @@ void Workload::task(Call& call) {
     client::CallReport report;
     const auto found = client.segments(call.options, report);
     std::vector<Status> statuses{found.status};
+    // Three calls, each with the whole time.
+    const auto begin_next = [&] {
+        call.deadline_ms = world_.now_ms() + call.options.timeout_ms;
+        under_way_[call.number].deadline_ms = call.deadline_ms;
+    };
     if (found.segments.size() > 1) {
+        begin_next();
         const auto any = [&] { return random_.pick(found.segments).name; };
         const bool moves = random_.chance(5'000);
         const std::vector<std::string> targets(moves ? 1 : random_.between(1, 2), any());
@@ -374,6 +380,7 @@ void Workload::task(Call& call) {
                                moves ? any() : std::string(), targets, call.options, report);
         statuses.push_back(created.status);
         if (wire::ok(created.status)) {
+            begin_next();
             statuses.push_back(client.query_task(created.record.task, call.options, report).status);
         }
     }
