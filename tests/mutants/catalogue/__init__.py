@@ -5,6 +5,7 @@ from mutants.catalogue import (
     copies,
     dial_back,
     dropin,
+    eviction,
     master,
     metadata,
     node,
@@ -18,6 +19,7 @@ from mutants.planted import Mutant
 
 MUTANTS: list[Mutant] = [
     *metadata.MUTANTS,
+    *eviction.MUTANTS,
     *node.MUTANTS,
     *copies.MUTANTS,
     *tombstones.MUTANTS,

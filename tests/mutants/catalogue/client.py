@@ -3,6 +3,7 @@
 from mutants.planted import Edit, Mutant, native, test
 
 CORE = "client_core_test"
+PEERS = "client_peers_test"
 
 MUTANTS = [
     # -- reads
@@ -184,8 +185,8 @@ MUTANTS = [
             ),
         ),
         (
-            native(CORE, "a_process_that_started_where_another_died_is_not_avoided"),
-            native(CORE, "nodes_that_come_and_go_by_the_thousand_are_forgotten"),
+            native(PEERS, "a_process_that_started_where_another_died_is_not_avoided"),
+            native(PEERS, "nodes_that_come_and_go_by_the_thousand_are_forgotten"),
         ),
     ),
     Mutant(
@@ -199,7 +200,7 @@ MUTANTS = [
                 "[](const auto& a, const auto& b) { return a.second < b.second; });",
             ),
         ),
-        (native(CORE, "one_that_answers_again_is_found_among_many_that_do_not"),),
+        (native(PEERS, "one_that_answers_again_is_found_among_many_that_do_not"),),
     ),
     Mutant(
         "greeting-is-proof",
@@ -212,7 +213,7 @@ MUTANTS = [
                 "    set_reachable(found->second, true);",
             ),
         ),
-        (native(CORE, "a_peer_that_only_greets_is_tried_less_and_less_often"),),
+        (native(PEERS, "a_peer_that_only_greets_is_tried_less_and_less_often"),),
     ),
     Mutant(
         "own-queue-blames-the-peer",
@@ -224,7 +225,7 @@ MUTANTS = [
                 "if (found == peers_.end()) return;",
             ),
         ),
-        (native(CORE, "a_call_that_got_no_connection_of_its_own_client_blames_nobody"),),
+        (native(PEERS, "a_call_that_got_no_connection_of_its_own_client_blames_nobody"),),
     ),
     Mutant(
         "deadline-ignored",
