@@ -81,9 +81,10 @@ class Metadata {
     // false: call again soon.
     bool tick(std::uint64_t now_ms, Effects& effects);
 
-    // A node that is mounted there says that a master of this epoch reigns. If that reign is later than this
-    // one, two masters run by mistake, and this one steps down: for client_ttl it refuses all but stats and
-    // inspect with STALE_EPOCH, so that nodes and clients look for the other. deposed_by: its epoch, or 0.
+    // A node that followed this master says that it is mounted at one of this epoch. If that reign is later
+    // than this one, two masters run by mistake, and this one steps down: for client_ttl it refuses all but
+    // stats and inspect with STALE_EPOCH, so that nodes and clients look for the other. deposed_by: its
+    // epoch, or 0.
     void hear_of_reign(std::uint64_t epoch, const wire::Uuid& master, std::uint64_t now_ms);
     std::uint64_t deposed_by() const;
 

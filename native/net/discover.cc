@@ -198,7 +198,9 @@ Discovery read_discovery(const Endpoint& master, wire::Bytes message) {
                         "', which is not an address";
         return discovery;
     }
+    std::copy(reply->master_uuid.begin(), reply->master_uuid.end(), discovery.master.begin());
     if (reply->deposed_by_epoch != 0) {
+        discovery.is_deposed = true;
         discovery.why = "the master at " + where + " stepped down: one of epoch " +
                         std::to_string(reply->deposed_by_epoch) + " reigns";
         return discovery;
@@ -207,7 +209,6 @@ Discovery read_discovery(const Endpoint& master, wire::Bytes message) {
     discovery.lane = *lane;
     discovery.epoch = reply->epoch;
     discovery.software = reply->software;
-    std::copy(reply->master_uuid.begin(), reply->master_uuid.end(), discovery.master.begin());
     return discovery;
 }
 

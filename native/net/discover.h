@@ -14,6 +14,7 @@ namespace mooncake::net {
 
 struct Discovery {
     bool found = false;
+    bool is_deposed = false;  // it answered that it stepped down; `master` is known, and it is not found
     Endpoint lane;
     std::uint64_t epoch = 0;
     wire::Uuid master{};

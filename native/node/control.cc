@@ -57,6 +57,15 @@ CopierOptions copier_options(const ControlOptions& options) {
 
 }  // namespace
 
+void ControlStatus::follow(const wire::Uuid& next) {
+    if (mounts_total > 0 && master != next) {
+        std::erase(masters_before, next);
+        masters_before.push_back(master);
+        if (masters_before.size() > kMastersBeforeMax) masters_before.erase(masters_before.begin());
+    }
+    master = next;
+}
+
 Control::Control(std::shared_ptr<Holdings> holdings, const ControlOptions& options,
                  std::function<void(const wire::Uuid&)> incarnation_changed)
     : loops_("mc-control", 1),
@@ -69,7 +78,7 @@ Control::Control(std::shared_ptr<Holdings> holdings, const ControlOptions& optio
     reigns_ = std::make_unique<ReignWatch>(options.masters, options.connect_timeout_ms, [this] {
         const ControlStatus now = status();
         if (!now.mounted) return ReignWatch::Followed{};
-        return ReignWatch::Followed{{now.epoch, now.master}, now.client_ttl_ms};
+        return ReignWatch::Followed{{now.epoch, now.master}, now.client_ttl_ms, now.masters_before};
     });
     holdings->on_freed([state = std::weak_ptr<State>(state_)] {
         if (const auto alive = state.lock()) alive->ranges_freed();

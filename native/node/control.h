@@ -50,13 +50,16 @@ struct ControlOptions {
     std::uint64_t drain_period_ms = 20;  // between two looks at how far a handover is
 };
 
+inline constexpr std::size_t kMastersBeforeMax = 16;
+
 struct ControlStatus {
     bool connected = false;
     bool mounted = false;
     bool unreachable = false;  // says the master that last refused a mount; until one is accepted
     std::uint64_t epoch = 0;
     wire::Uuid master{};
-    std::uint64_t client_ttl_ms = 0;  // of the session
+    std::uint64_t client_ttl_ms = 0;         // of the session
+    std::vector<wire::Uuid> masters_before;  // followed earlier, the last kMastersBeforeMax
     wire::SessionId session = 0;
     wire::Uuid incarnation{};
     std::vector<wire::SegmentId> segments;
@@ -71,6 +74,8 @@ struct ControlStatus {
     std::uint64_t handed_over_total = 0;
     std::uint64_t last_command_id = 0;
     std::string last_error;  // of the last attempt that failed; kept after success
+
+    void follow(const wire::Uuid& next);  // as `master`, from now on
 };
 
 class Control {

@@ -429,7 +429,7 @@ void Control::State::on_mounted(const wire::FrameHeader& header, wire::Bytes bod
     change_status([&](ControlStatus& status) {
         status.mounted = true;
         status.unreachable = false;
-        status.master = master_;
+        status.follow(master_);
         status.client_ttl_ms = session_.client_ttl_ms;
         status.session = session_.session;
         status.segments.clear();

@@ -49,11 +49,20 @@ void ReignWatch::run() {
         wait_ms = kLookMountedMs;
         if (followed.reign.epoch == 0) continue;
         wait_ms = std::clamp<std::uint64_t>(followed.client_ttl_ms / 3, 1, kTellReignMs);
-        // The followed one is among them, and learns nothing.
-        for (const auto& master : masters_) {
-            net::discover(master, connect_timeout_ms_, [this] { return is_stopped(); }, followed.reign);
-        }
+        if (followed.before.empty()) continue;
+        for (const auto& master : masters_) tell(master, followed);
     }
+}
+
+// One that stepped down is told on: else it would serve again.
+void ReignWatch::tell(const net::Endpoint& master, const Followed& followed) {
+    const auto given_up = [this] { return is_stopped(); };
+    const auto met = net::discover(master, connect_timeout_ms_, given_up);
+    if (!met.found && !met.is_deposed) return;
+    if (std::find(followed.before.begin(), followed.before.end(), met.master) == followed.before.end()) {
+        return;
+    }
+    net::discover(master, connect_timeout_ms_, given_up, followed.reign);
 }
 
 }  // namespace mooncake::node

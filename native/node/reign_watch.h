@@ -1,7 +1,8 @@
 // Two masters may run by mistake: a copied state file, an address that moved, a process that woke. A node
-// that is mounted at one of them looks at the other addresses of its list now and then and says whom it
-// follows; what reigns in an older epoch steps down (Metadata::hear_of_reign), and its clients and nodes go
-// on here.
+// that is mounted at one of them looks at the other addresses of its list now and then. One that it followed
+// before is told whom it follows now; if that reign is later it steps down (Metadata::hear_of_reign), and its
+// clients and nodes go on here. A master that this node never followed is told nothing: the list of a node of
+// another pool, with a wrong address in it, must not end a healthy reign.
 //
 // Owns one thread, started when the list has more than one address. Knows no session and no segment.
 #pragma once
@@ -29,6 +30,7 @@ class ReignWatch {
     struct Followed {
         net::Reign reign;  // epoch 0: mounted nowhere, nothing is told
         std::uint64_t client_ttl_ms = 0;
+        std::vector<wire::Uuid> before;  // masters that were followed earlier
     };
     // `followed` is asked on the watch's thread.
     ReignWatch(std::vector<net::Endpoint> masters, std::uint64_t connect_timeout_ms,
@@ -39,6 +41,7 @@ class ReignWatch {
 
   private:
     void run();
+    void tell(const net::Endpoint& master, const Followed& followed);
     bool is_stopped();
 
     const std::vector<net::Endpoint> masters_;

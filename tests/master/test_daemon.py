@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pytest
 from master.doors import LaneDoor
 from master.running import RunningMaster
 from master.test_both_doors import put
+from processes import wait_until
 
 from mooncake_master.daemon import Daemon
 from mooncake_store._version import __version__
@@ -155,6 +155,22 @@ def test_discover_names_the_lane_and_the_version(daemon: Daemon) -> None:
     assert reply.software == __version__
 
 
+@pytest.mark.parametrize(
+    ("epoch", "master", "names"),
+    [(2, b"short", "followed_master"), (2**24, bytes(16), "16777216"), (2**64 - 1, bytes(16), "")],
+)
+def test_no_reign_ends_for_a_later_one_that_cannot_be(
+    daemon: Daemon, epoch: int, master: bytes, names: str
+) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{daemon.grpc_port}") as channel:
+        stub = pb_grpc.MasterServiceStub(channel)  # type: ignore[no-untyped-call]
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Discover(pb.DiscoverRequest(followed_epoch=epoch, followed_master=master), timeout=HANG_S)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert names in refused.value.details()
+        assert stub.Discover(pb.DiscoverRequest(), timeout=HANG_S).deposed_by_epoch == 0
+
+
 @pytest.mark.parametrize("flag", ["--port", "--lane_port", "--metrics_port"])
 def test_a_busy_port_is_one_line_that_names_port_and_flag(flag: str) -> None:
     """UP 23: every port of the master."""
@@ -239,8 +255,7 @@ def test_a_question_of_an_operator_is_not_told_as_a_lost_client() -> None:
         door.open_session("default")  # younger than the daemon's own, and silent from here on
         native = daemon._native
         assert native is not None
-        deadline = time.monotonic() + HANG_S
-        while (stats := native.stats())["active_session_count"] == 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: native.stats()["active_session_count"] != 2, "a session expires")
+        stats = native.stats()
         door.close()
         assert (stats["active_session_count"], stats["sessions_expired_total"]) == (1, 1)
