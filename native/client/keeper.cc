@@ -195,14 +195,14 @@ void Keeper::heartbeat(std::uint64_t now_ms) {
 
 void Keeper::flush(std::uint64_t now_ms) {
     if (driver_.cluster().locked([&](const auto& state) { return state.releases_due(now_ms); })) {
-        flush_releases();
+        flush_releases(patience(kControlAnswerMs));
         driver_.cluster().releases_told();
     }
     if (socket_ && driver_.cluster().locked([](const auto& state) { return state.has_revokes(); }))
         flush_revokes();
 }
 
-void Keeper::flush_releases() {
+void Keeper::flush_releases(const net::Patience& patience) {
     const auto taken = driver_.cluster().locked([](auto& state) { return state.take_releases(); });
     std::vector<std::string_view> keys;
     std::size_t offset = 0;
@@ -218,7 +218,7 @@ void Keeper::flush_releases() {
         wire::FrameHeader header;
         wire::Bytes body;
         // Not repeated when lost: the leases run out by themselves.
-        if (!ask(frame, header, body, patience(kControlAnswerMs))) return;
+        if (!ask(frame, header, body, patience)) return;
         keys.clear();
     }
 }
@@ -370,6 +370,9 @@ void Keeper::stop() {
     if (thread_.joinable()) thread_.join();
     prober_.stop();
     if (!socket_) return;
+    const net::Patience patience(monotonic_ms() + kGoodbyeMs);
+    flush_releases(patience);  // else the leases of what was read last run on without a reader
+    if (!socket_) return;
     wire::Prefix prefix;
     auto frame = begin(wire::Verb::kCloseSession, true, prefix);
     wire::Writer writer(frame);
@@ -377,7 +380,7 @@ void Keeper::stop() {
     wire::finish_frame(frame, 0);
     wire::FrameHeader header;
     wire::Bytes body;
-    ask(frame, header, body, monotonic_ms() + kGoodbyeMs);
+    ask(frame, header, body, patience);
     disconnect("closed");
 }
 

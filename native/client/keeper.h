@@ -41,7 +41,7 @@ class Keeper {
     void reconnect();
     void heartbeat(std::uint64_t now_ms);
     void flush(std::uint64_t now_ms);
-    void flush_releases();
+    void flush_releases(const net::Patience& patience);
     void flush_revokes();
     void probe_ended(PeerId peer, net::ProbeResult result);
     void start_probes(std::uint64_t now_ms);

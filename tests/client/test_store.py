@@ -162,6 +162,14 @@ def test_remove_all_without_force_leaves_what_is_being_read(store: Store) -> Non
     del opened
 
 
+def test_a_store_that_closes_leaves_no_lease_behind(shared: Store, store: Store) -> None:
+    """Its reads are over; what they asked to keep is told at the latest now."""
+    store.put("k", b"v")
+    with Store(lane=shared.lane, tenant=store.config.tenant) as reader:
+        assert reader.get("k") == b"v"
+    assert store.remove("k", force=False)
+
+
 def test_one_bad_entry_shifts_nothing(store: Store) -> None:
     keys: list[Any] = ["a", "", "b", "x" * 1025, -1, "c", "d"]
     values: list[Any] = [b"a", b"", b"b", b"", b"", object(), b"d"]
