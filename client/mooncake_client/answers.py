@@ -60,6 +60,7 @@ class Call:
     timeout_ms: int
     where: str
     why: str = ""
+    setting: str = "rpc_timeout_ms"  # or the argument that timeout_ms is
 
     def error(self, status: int, key: Key | None = None, size_bytes: int | None = None) -> StoreError:
         """The exception for one status, naming the key, its size, the deadline or the address."""
@@ -72,7 +73,7 @@ class Call:
         text = _TEXTS.get(known, f"status {status} ({known.name})")
         exception = error_for(status, "")
         if known is not Status.CLOSED and isinstance(exception, Unavailable):
-            text += f"; deadline {self.timeout_ms} ms (rpc_timeout_ms), master {self.where}"
+            text += f"; deadline {self.timeout_ms} ms ({self.setting}), master {self.where}"
         if self.why and self.why not in text:
             text += f": {self.why}"
         return error_for(status, f"{subject}: {text}")

@@ -122,7 +122,8 @@ class StoreHandle:
         return whole("timeout_ms", timeout_ms, 1, RPC_TIMEOUT_MS_MAX)
 
     def _call(self, verb: str, timeout_ms: int) -> Call:
-        return Call(verb, timeout_ms, self.config.where(), _core.Client.why())
+        setting = "rpc_timeout_ms" if timeout_ms == self.config.rpc_timeout_ms else "timeout_ms"
+        return Call(verb, timeout_ms, self.config.where(), _core.Client.why(), setting)
 
     def _is_there(self, verb: str, key: Key, status: int, timeout_ms: int) -> bool:
         """What a status says about one key; raises what is neither a hit nor a miss."""
