@@ -106,9 +106,13 @@ def end(node: _core.Node, config: NodeConfig) -> None:
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    was_mounted = node.status()["mounted"]
     node.stop(config.stop_handover_ms)
-    moved = node.status()["stats"]["handed_over_total"]
-    log.info("has left the pool; other nodes took over %d values", moved)
+    if was_mounted:
+        moved = node.status()["stats"]["handed_over_total"]
+        log.info("has left the pool; other nodes took over %d values", moved)
+    else:
+        log.info("ends; it was in no pool")
 
 
 def start_node(config: NodeConfig) -> _core.Node:
@@ -139,8 +143,18 @@ def serve(node: _core.Node, config: NodeConfig) -> None:
     was_mounted: bool | None = None
     told_unreachable = False
     told_memory_error = ""
+    told_expulsions = 0
     while True:
         status = node.status()
+        # Told apart from the loss of the connection: it may be back before anybody looked.
+        if (expulsions := status["stats"]["expulsions_total"]) != told_expulsions:
+            told_expulsions = expulsions
+            log.warning(
+                "the master at %s had expelled this node: what it held is gone, and it begins anew "
+                "(its story: mooncake stat --node %s)",
+                masters,
+                status["segment_names"][0],
+            )
         if status["mounted"] != was_mounted:
             _tell_mounted(status, masters, was_mounted)
             was_mounted = status["mounted"]

@@ -187,7 +187,7 @@ HELP: Final = {
         "Segments that left the pool: unmounted, not heard for client_ttl, or their endpoint taken by another"
     ),
     "segments_mounted_total": "Segments that joined the pool",
-    "sessions_expired_total": "Sessions ended because they were not heard for client_ttl",
+    "sessions_expired_total": "Sessions not heard for client_ttl, or ended early (early_expiries_total)",
     "sessions_opened_total": "Sessions that clients and nodes opened",
     "settled_id": "Highest id at and below which no put or copy is unfinished",
     "soft_pin_key_count": "Objects that are soft-pinned",

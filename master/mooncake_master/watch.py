@@ -81,8 +81,11 @@ class PoolWatch:
         before, self._numbers = self._numbers, dict(stats)
         if segments is not None:
             yield from self._look_at_segments({segment["segment"]: segment for segment in segments})
+        rises = {name: stats.get(name, 0) - before.get(name, 0) for name in TROUBLE}
+        # An early expiry is counted in both, and told with its reason.
+        rises["sessions_expired_total"] -= rises["early_expiries_total"]
         for name, words in TROUBLE.items():
-            count = stats.get(name, 0) - before.get(name, 0)
+            count = rises[name]
             if count > 0:
                 yield Notice(logging.WARNING, words, {"count": count, "metric": name})
 

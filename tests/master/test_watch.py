@@ -45,6 +45,13 @@ def test_a_number_that_rose_is_a_warning_with_the_difference() -> None:
     assert second.fields["count"] == 2
 
 
+def test_a_node_that_was_expelled_early_is_told_once_and_with_its_reason() -> None:
+    (told,) = PoolWatch().look({"sessions_expired_total": 1, "early_expiries_total": 1})
+    assert said(told) == "1 nodes were expelled early: neither clients nor the master reach them"
+    others = list(PoolWatch().look({"sessions_expired_total": 3, "early_expiries_total": 1}))
+    assert [notice.fields["count"] for notice in others] == [1, 2]
+
+
 def test_every_watched_number_exists() -> None:
     master = _core.Master(lane_host="127.0.0.1")
     master.start()
