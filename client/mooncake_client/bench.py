@@ -92,7 +92,10 @@ class Tally:
 
 
 def figures_of(work: str, tallies: Sequence[Tally], elapsed_s: float, size_bytes: int) -> Figures:
-    """All threads together. Rates count values that were moved (exists: answered), over the whole time."""
+    """All threads together. Rates count values that were moved (exists: answered) while calls were under way.
+
+    What a thread does between its calls, comparing and taking keys away, is no time of the pool's.
+    """
     times = sorted(time_s for tally in tallies for time_s in tally.times_s)
     values = sum(tally.values for tally in tallies)
     figures = Figures(
@@ -103,9 +106,11 @@ def figures_of(work: str, tallies: Sequence[Tally], elapsed_s: float, size_bytes
         wrong=sum(tally.wrong for tally in tallies),
         elapsed_s=elapsed_s,
     )
-    if times and elapsed_s > 0:
-        figures.values_a_second = values / elapsed_s
-        figures.bytes_a_second = 0.0 if work == "exists" else values * size_bytes / elapsed_s
+    if times:
+        figures.values_a_second = sum(
+            tally.values / sum(tally.times_s) for tally in tallies if sum(tally.times_s) > 0
+        )
+        figures.bytes_a_second = 0.0 if work == "exists" else figures.values_a_second * size_bytes
         figures.p50_ms, figures.p90_ms, figures.p99_ms = (
             1000 * times[math.ceil(share * len(times)) - 1] for share in (0.5, 0.9, 0.99)
         )
@@ -126,7 +131,14 @@ def check_room(store: Store, plan: Plan) -> None:
         raise NoSpace(
             f"--size {format_size(plan.size_bytes)} is more than the largest segment, {format_size(largest)}"
         )
-    usable = sum(int(segment.capacity_bytes * USABLE_RATIO) - segment.charged_bytes for segment in segments)
+    usable = sum(
+        max(0, int(segment.capacity_bytes * USABLE_RATIO) - segment.charged_bytes) for segment in segments
+    )
+    if usable == 0:
+        raise NoSpace(
+            f"every segment of the pool is used beyond {USABLE_RATIO:.0%}: values put to measure it would "
+            "evict others'; lend it more memory, remove what nobody wants, or measure another (--master)"
+        )
     if plan.bytes_needed > usable:
         raise NoSpace(
             f"{plan.threads} threads x {plan.batch} values x {format_size(plan.size_bytes)} x {SETS_HELD} "

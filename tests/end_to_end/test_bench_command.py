@@ -162,8 +162,11 @@ def test_others_values_are_not_evicted_for_it(pool: str) -> None:
             plan = Plan(1 << 20, batch=2, seconds=0.1)
             with pytest.raises(NoSpace, match=r"the pool has \d MiB before it would evict"):
                 check_room(store, plan)
+            store.put("mine too", bytes(31 << 17))  # 13.9 MiB: beyond 85 %, below the watermark
+            with pytest.raises(NoSpace, match=r"used beyond 85%: .* would evict others'"):
+                check_room(store, Plan(1, seconds=0.1))
         finally:
-            store.remove("mine")
+            store.remove_many(["mine", "mine too"])
 
 
 def test_figures_count_all_threads() -> None:
@@ -175,8 +178,8 @@ def test_figures_count_all_threads() -> None:
         values=100,
         misses=1,
         elapsed_s=2.0,
-        bytes_a_second=50_000,
-        values_a_second=50,
+        bytes_a_second=1000 * (98 / sum([0.001] * 98) + 2 / 0.11),
+        values_a_second=98 / sum([0.001] * 98) + 2 / 0.11,
         p50_ms=1,
         p90_ms=1,
         p99_ms=10,
