@@ -116,39 +116,27 @@ class LaneConnection final : public net::ConnectionHandler {
 
   private:
     void on_hello(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
-        const auto hello =
-            header.verb == Verb::kHello && !header.is_reply() && body.size() <= wire::kHelloBytesMax
-                ? wire::parse_hello(body)
-                : std::nullopt;
-        if (!hello) return malformed(connection, header, "the first frame must be a hello");
-        std::string why;
-        const auto version = wire::choose_version(*hello, options_.software, why);
-        if (!version) {
-            counters_.version_refusals_total.fetch_add(1, std::memory_order_relaxed);
-            return refuse_and_close(connection, header, Status::kVersionMismatch, why);
-        }
-        if (hello->role != Role::kClient && hello->role != Role::kNode) {
-            counters_.role_refusals_total.fetch_add(1, std::memory_order_relaxed);
-            return refuse_and_close(connection, header, Status::kIllegalClient,
-                                    "this is a master's lane: roles client (1) and node (2), not data (3)");
+        const wire::Greeting greeting =
+            wire::greet(header, body, {Role::kClient, Role::kNode}, options_.software,
+                        "this is a master's lane: roles client (1) and node (2), not data (3)");
+        if (greeting.status == Status::kMalformed) return malformed(connection, header, greeting.why);
+        if (!wire::ok(greeting.status)) {
+            auto& refusals = greeting.status == Status::kVersionMismatch ? counters_.version_refusals_total
+                                                                         : counters_.role_refusals_total;
+            refusals.fetch_add(1, std::memory_order_relaxed);
+            return refuse_and_close(connection, header, greeting.status, greeting.why);
         }
         const std::weak_ptr<net::Connection> weak = connection.weak_from_this();
         link_ = std::make_shared<Link>(
-            hello->role,
+            greeting.hello.role,
             [weak](wire::Buffer frame) {
                 if (const auto alive = weak.lock()) alive->send(std::move(frame));
             },
             [weak](std::string reason) {
                 if (const auto alive = weak.lock()) alive->close(std::move(reason));
             });
-        wire::Welcome welcome;
-        welcome.version = *version;
-        welcome.process = options_.master;
-        welcome.software = options_.software;
-        wire::Buffer answer;
-        wire::Writer writer(answer);
-        wire::encode(welcome, writer);
-        connection.send(reply_frame(header, Status::kOk, driver_->epoch(), answer));
+        connection.send(
+            wire::welcome(header, greeting, options_.master, options_.software, driver_->epoch()));
     }
 
     // The only questions a master asks are retire and copy commands, and only nodes are asked.

@@ -49,28 +49,15 @@ class DataConnection final : public net::ConnectionHandler {
 
   private:
     void on_hello(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
-        const bool is_hello = header.verb == Verb::kHello && body.size() <= wire::kHelloBytesMax;
-        const auto hello = is_hello ? wire::parse_hello(body) : std::nullopt;
-        if (!hello) return malformed(connection, header, "the first frame must be a hello");
-        std::string why;
-        const auto version = wire::choose_version(*hello, shared_->software, why);
-        if (!version) return refuse_hello(connection, header, Status::kVersionMismatch, why);
-        if (hello->role != wire::Role::kData) {
-            return refuse_hello(connection, header, Status::kIllegalClient,
-                                "this is a node's data port: role data (3) only");
+        const wire::Greeting greeting = wire::greet(header, body, {wire::Role::kData}, shared_->software,
+                                                    "this is a node's data port: role data (3) only");
+        if (greeting.status == Status::kMalformed) return malformed(connection, header, greeting.why);
+        if (!wire::ok(greeting.status)) {
+            return refuse_hello(connection, header, greeting.status, greeting.why);
         }
-        peer_ = shared_->peer(hello->process);
+        peer_ = shared_->peer(greeting.hello.process);
         reads_ = std::make_shared<ReadQueue>(shared_, peer_, connection.weak_from_this());
-        wire::Welcome welcome;
-        welcome.version = *version;
-        welcome.process = shared_->incarnation();
-        welcome.software = shared_->software;
-        wire::Buffer buffer;
-        const std::size_t start = wire::begin_frame(buffer, wire::reply_header(header, Status::kOk, epoch()));
-        wire::Writer writer(buffer);
-        wire::encode(welcome, writer);
-        wire::finish_frame(buffer, start);
-        connection.send(std::move(buffer));
+        connection.send(wire::welcome(header, greeting, shared_->incarnation(), shared_->software, epoch()));
     }
 
     void on_read(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {

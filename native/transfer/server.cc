@@ -48,28 +48,19 @@ class EngineConnection final : public net::ConnectionHandler {
         }
     }
 
+    void on_garbage(net::Connection&) override {
+        served_->counters.malformed_total.fetch_add(1, std::memory_order_relaxed);
+    }
     void on_close(net::Connection&, std::string_view) override {}
 
   private:
     void on_hello(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
-        const bool is_hello = header.verb == Verb::kHello && body.size() <= wire::kHelloBytesMax;
-        const auto hello = is_hello ? wire::parse_hello(body) : std::nullopt;
-        if (!hello) return malformed(connection, header, "the first frame must be a hello");
-        std::string why;
-        const auto version = wire::choose_version(*hello, served_->software, why);
-        if (!version) return refuse(connection, header, Status::kVersionMismatch, why);
-        if (hello->role != wire::Role::kEngine) {
-            return refuse(connection, header, Status::kIllegalClient,
-                          "this is a transfer engine's port: role engine (4) only");
-        }
+        const wire::Greeting greeting = wire::greet(header, body, {wire::Role::kEngine}, served_->software,
+                                                    "this is a transfer engine's port: role engine (4) only");
+        if (greeting.status == Status::kMalformed) return malformed(connection, header, greeting.why);
+        if (!wire::ok(greeting.status)) return refuse(connection, header, greeting.status, greeting.why);
         is_greeted_ = true;
-        connection.send(answer(header, [&](wire::Writer& writer) {
-            wire::Welcome welcome;
-            welcome.version = *version;
-            welcome.process = served_->process;
-            welcome.software = served_->software;
-            wire::encode(welcome, writer);
-        }));
+        connection.send(wire::welcome(header, greeting, served_->process, served_->software, 0));
     }
 
     void on_read(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {

@@ -1,4 +1,5 @@
 #include "wire/frame.h"
+#include <algorithm>
 
 namespace mooncake::wire {
 
@@ -174,6 +175,34 @@ std::optional<std::uint16_t> choose_version(const Hello& hello, std::string_view
     why.append(std::to_string(hello.version_max)).append(", this ").append(our_software).append(" speaks ");
     why.append(std::to_string(kVersionMin)).append("-").append(std::to_string(kVersionMax));
     return std::nullopt;
+}
+
+Greeting greet(const FrameHeader& header, Bytes body, std::initializer_list<Role> roles,
+               std::string_view our_software, std::string_view wrong_role) {
+    const bool is_hello = header.verb == Verb::kHello && !header.is_reply() && body.size() <= kHelloBytesMax;
+    const auto hello = is_hello ? parse_hello(body) : std::nullopt;
+    if (!hello) return {Status::kMalformed, "the first frame must be a hello", {}, 0};
+    Greeting greeting{Status::kOk, {}, *hello, 0};
+    const auto version = choose_version(*hello, our_software, greeting.why);
+    if (!version) {
+        greeting.status = Status::kVersionMismatch;
+    } else if (std::find(roles.begin(), roles.end(), hello->role) == roles.end()) {
+        greeting.status = Status::kIllegalClient;
+        greeting.why = wrong_role;
+    } else {
+        greeting.version = *version;
+    }
+    return greeting;
+}
+
+Buffer welcome(const FrameHeader& request, const Greeting& greeting, const Uuid& process,
+               std::string_view our_software, std::uint64_t epoch) {
+    Buffer frame;
+    const std::size_t start = begin_frame(frame, reply_header(request, Status::kOk, epoch));
+    Writer writer(frame);
+    encode(Welcome{greeting.version, process, our_software}, writer);
+    finish_frame(frame, start);
+    return frame;
 }
 
 }  // namespace mooncake::wire

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -121,5 +122,19 @@ std::optional<Welcome> parse_welcome(Bytes body);
 // The version both can speak, or nullopt and, in `why`, a sentence naming both.
 std::optional<std::uint16_t> choose_version(const Hello& hello, std::string_view our_software,
                                             std::string& why);
+
+// What a connection's first frame comes to at whoever listens. OK: its hello, of one of `roles`. Else why it
+// is refused, for the peer to read; `wrong_role` says where it is.
+struct Greeting {
+    Status status = Status::kOk;  // or MALFORMED, VERSION_MISMATCH, ILLEGAL_CLIENT
+    std::string why;
+    Hello hello;
+    std::uint16_t version = 0;  // that both speak
+};
+Greeting greet(const FrameHeader& header, Bytes body, std::initializer_list<Role> roles,
+               std::string_view our_software, std::string_view wrong_role);
+// The whole frame that welcomes; `process` is this one.
+Buffer welcome(const FrameHeader& request, const Greeting& greeting, const Uuid& process,
+               std::string_view our_software, std::uint64_t epoch);
 
 }  // namespace mooncake::wire
