@@ -111,10 +111,12 @@ def test_a_slow_read_never_sees_the_value_that_took_its_memory(
             # A machine that stands still for long may end the read itself; that is no turn.
             assert answer() == mine or not is_held
             held += is_held
+            if not is_held:
+                writer.remove_many(THEIRS)  # they have all of it, and are pinned
             wait_until(lambda: put_or_refused(writer, "last", theirs) != "refused", "its memory used again")
             assert writer.get("last") == theirs
             assert writer.get("mine") is None
-            assert writer.remove_many([*THEIRS, "last"]).count(True) >= 2
+            assert writer.remove_many([*THEIRS, "last"]).count(True) >= (2 if is_held else 1)
         assert held >= 0.9 * turns
 
 
