@@ -113,8 +113,8 @@ bool Call::try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions)
     } else {
         std::string why;
         const auto deadline_ms = std::min(transfer.deadline_ms, operation_.deadline_ms());
-        auto dial =
-            is_lane ? driver_.dial_lane(deadline_ms) : driver_.dial_peer(transfer.peer, deadline_ms, why);
+        auto dial = is_lane ? dial_master(now_ms, deadline_ms, why)
+                            : driver_.dial_peer(transfer.peer, deadline_ms, why);
         const bool has_address = dial != nullptr;
         transfer.begin_dial(std::move(dial));
         if (!has_address) {
@@ -125,6 +125,16 @@ bool Call::try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions)
     }
     advance(transfer, now_ms, actions);
     return true;
+}
+
+// nullptr: the keeper waits for a master that is silent, and no call finds out earlier than it.
+std::unique_ptr<net::ClientDial> Call::dial_master(std::uint64_t now_ms, std::uint64_t deadline_ms,
+                                                   std::string& why) {
+    if (driver_.is_master_silent() && driver_.master_given_up_ms(now_ms) != 0) {
+        why = "it does not answer";
+        return nullptr;
+    }
+    return driver_.dial_lane(deadline_ms);
 }
 
 void Call::set_fresh(const Transfer& transfer) {
@@ -194,15 +204,24 @@ void Call::complete(Transfer& transfer, std::uint64_t now_ms, Actions& actions) 
     }
 }
 
+// When all have waited long enough for a master, this call waits for one more attempt of the keeper's.
+void Call::master_failed(std::string& why, std::uint64_t now_ms) {
+    const auto lost_ms = driver_.master_given_up_ms(now_ms);
+    if (lost_ms == 0) return;
+    why = "no master was reached for " + std::to_string(lost_ms / 1000) + " s: " + why;
+    if (last_attempt_ == 0) last_attempt_ = driver_.is_master_silent() ? 1 : driver_.want_attempt();
+}
+
 void Call::fail(Transfer& transfer, Failure failure, const std::string& why, std::uint64_t now_ms,
                 Actions& actions) {
-    const std::string reason = why;  // of a connection that is closed now
+    std::string reason = why;  // of a connection that is closed now
     const auto ticket = transfer.ticket;
     switch (transfer.kind) {
         case Transfer::Kind::kLane:
             transfer.close();
             driver_.lane_pool()->close_idle();
             driver_.poke_keeper();
+            master_failed(reason, now_ms);
             operation_.on_lane_failed(failure, reason, now_ms, actions);
             break;
         case Transfer::Kind::kRead: {
@@ -284,6 +303,8 @@ void Call::look_up(std::uint64_t now_ms, Actions& actions) {
         waits_for_session_ = false;
         operation_.on_session(actions);
     }
+    if (last_attempt_ != 0 && driver_.has_failed(last_attempt_, now_ms))
+        operation_.give_up(wire::Status::kRpcFail);
     if (operation_.done() || now_ms < looked_up_ms_ + kWakeMs) return;
     looked_up_ms_ = now_ms;
     if (is_given_up()) operation_.give_up(wire::Status::kClosed);

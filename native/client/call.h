@@ -43,10 +43,13 @@ class Call {
     bool try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
     void advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
     void advance_dial(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
+    std::unique_ptr<net::ClientDial> dial_master(std::uint64_t now_ms, std::uint64_t deadline_ms,
+                                                 std::string& why);
     // Only a connection made for this transfer proves anything when it breaks.
     void set_fresh(const Transfer& transfer);
     void settle(Transfer& transfer, net::IoResult result, std::uint64_t now_ms, Actions& actions);
     void complete(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
+    void master_failed(std::string& why, std::uint64_t now_ms);
     void fail(Transfer& transfer, Failure failure, const std::string& why, std::uint64_t now_ms,
               Actions& actions);
     void wait(std::uint64_t now_ms, Actions& actions);
@@ -68,6 +71,7 @@ class Call {
     bool waits_for_session_ = false;
     bool was_interrupted_ = false;
     std::uint64_t session_generation_ = 0;
+    std::uint64_t last_attempt_ = 0;  // of the keeper's that this call waits for; 0: it waits its whole time
     std::uint64_t looked_up_ms_ = 0;
 };
 

@@ -147,11 +147,32 @@ bool Driver::take_session_wanted() {
 
 void Driver::session_opened(const wire::OpenSessionReply& session) {
     cluster_.locked([&](auto& state) { state.session_opened(session); });
+    master_lost_at_ms_.store(0, std::memory_order_relaxed);
+    master_silent_.store(false, std::memory_order_relaxed);
     {
         const std::lock_guard lock(mutex_);
         ++session_generation_;
     }
     session_changed_.notify_all();
+}
+
+void Driver::master_lost(std::uint64_t now_ms, bool is_silent) {
+    std::uint64_t never = 0;
+    master_lost_at_ms_.compare_exchange_strong(never, now_ms, std::memory_order_relaxed);
+    master_silent_.store(is_silent, std::memory_order_relaxed);
+}
+
+std::uint64_t Driver::master_given_up_ms(std::uint64_t now_ms) const {
+    const auto lost_at_ms = master_lost_at_ms_.load(std::memory_order_relaxed);
+    if (lost_at_ms == 0 || now_ms < lost_at_ms + options_.rpc_timeout_ms) return 0;
+    return now_ms - lost_at_ms;
+}
+
+std::uint64_t Driver::want_attempt() {
+    const auto attempt = attempts_begun_.load() + 1;
+    attempt_wanted_.store(true);
+    poke_keeper();
+    return attempt;
 }
 
 void Driver::wait_session(std::uint64_t generation, std::uint64_t wait_ms) {

@@ -123,6 +123,21 @@ class Driver {
     bool take_session_wanted();
     void session_opened(const wire::OpenSessionReply& session);
     void wait_session(std::uint64_t generation, std::uint64_t wait_ms);
+
+    // The keeper has no connection to a master; `is_silent`: its last attempt got no answer in all its time.
+    void master_lost(std::uint64_t now_ms, bool is_silent);
+    // How long there has been none, in ms, where that is longer than a call waits for one (rpc_timeout_ms);
+    // else 0. A call then waits for no more than one attempt: the first ones have waited for all.
+    std::uint64_t master_given_up_ms(std::uint64_t now_ms) const;
+    bool is_master_silent() const { return master_silent_.load(std::memory_order_relaxed); }
+    // Asks the keeper for an attempt, soon; has_failed(number): that one, begun after this call, found none.
+    std::uint64_t want_attempt();
+    bool take_attempt_wanted() { return attempt_wanted_.exchange(false); }
+    void attempt_begins() { attempts_begun_.fetch_add(1); }
+    void attempt_ended() { attempts_ended_.store(attempts_begun_.load()); }
+    bool has_failed(std::uint64_t attempt, std::uint64_t now_ms) const {
+        return attempts_ended_.load() >= attempt && master_given_up_ms(now_ms) != 0;
+    }
     void poke_keeper() {
         if (cluster_.poke_keeper) cluster_.poke_keeper();
     }
@@ -142,6 +157,11 @@ class Driver {
     const std::shared_ptr<net::ConnectionPool> lane_pool_;
     const std::uint64_t forks_;
     std::atomic<bool> closed_ = false;
+    std::atomic<std::uint64_t> master_lost_at_ms_ = 0;  // 0: there is one
+    std::atomic<bool> master_silent_ = false;
+    std::atomic<std::uint64_t> attempts_begun_ = 0;  // by the keeper's thread alone
+    std::atomic<std::uint64_t> attempts_ended_ = 0;
+    std::atomic<bool> attempt_wanted_ = false;
 
     std::mutex mutex_;  // guards what follows; outside of the pools' and the cluster's locks
     std::condition_variable session_changed_;

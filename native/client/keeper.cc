@@ -127,17 +127,22 @@ bool Keeper::connect(const net::Patience& patience, std::string& why, wire::Stat
 void Keeper::reconnect() {
     std::string why;
     auto status = wire::Status::kOk;
-    if (connect(patience(driver_.options().connect_timeout_ms), why, status)) {
+    driver_.attempt_begins();
+    const auto all_its_time = patience(driver_.options().connect_timeout_ms);
+    if (connect(all_its_time, why, status)) {
         reconnect_delay_ms_ = 0;
-        return;
+    } else {
+        reconnect_delay_ms_ = std::clamp(reconnect_delay_ms_ * 2, kReconnectDelayMinMs, kReconnectDelayMaxMs);
+        tried_at_ms_ = monotonic_ms();
+        reconnect_at_ms_ = tried_at_ms_ + reconnect_delay_ms_;
+        disconnect(why, tried_at_ms_ >= all_its_time.deadline_ms);
     }
-    reconnect_delay_ms_ = std::clamp(reconnect_delay_ms_ * 2, kReconnectDelayMinMs, kReconnectDelayMaxMs);
-    reconnect_at_ms_ = monotonic_ms() + reconnect_delay_ms_;
-    disconnect(why);
+    driver_.attempt_ended();
 }
 
-void Keeper::disconnect(const std::string& why) {
+void Keeper::disconnect(const std::string& why, bool is_silent) {
     socket_.reset();
+    driver_.master_lost(monotonic_ms(), is_silent);
     const std::lock_guard lock(mutex_);
     is_connected_ = false;
     why_ = why;
@@ -350,7 +355,11 @@ void Keeper::round(std::uint64_t now_ms) {
     } else if (socket_ && !socket_->is_idle_healthy()) {
         disconnect("the master closed the connection");
     }
-    // A call that lost the master pokes; the delay between attempts stays.
+    // A call that lost the master pokes, and the delay between attempts stays; one that waits for an attempt
+    // does not wait for a long delay.
+    if (driver_.take_attempt_wanted()) {
+        reconnect_at_ms_ = std::min(reconnect_at_ms_, tried_at_ms_ + kReconnectDelayMinMs);
+    }
     if (!socket_ && now_ms >= reconnect_at_ms_) reconnect();
     if (socket_ && now_ms >= heartbeat_at_ms_) heartbeat(now_ms);
     if (socket_) flush(now_ms);

@@ -54,7 +54,7 @@ class Keeper {
     // On the keeper's thread: for so long, or until stop().
     net::Patience patience(std::uint64_t wait_ms);
     wire::Buffer begin(wire::Verb verb, bool mutating, wire::Prefix& prefix);
-    void disconnect(const std::string& why);
+    void disconnect(const std::string& why, bool is_silent = false);
 
     Driver& driver_;
     net::Prober prober_;
@@ -62,6 +62,7 @@ class Keeper {
     std::uint64_t heartbeat_at_ms_ = 0;
     std::uint64_t reconnect_at_ms_ = 0;
     std::uint64_t reconnect_delay_ms_ = 0;
+    std::uint64_t tried_at_ms_ = 0;
 
     std::mutex mutex_;  // guards what follows; nothing else is locked under it
     std::condition_variable poked_;

@@ -4,8 +4,34 @@ from mutants.planted import Edit, Mutant, native, test
 
 CORE = "client_core_test"
 PEERS = "client_peers_test"
+LOST = "end_to_end/test_lost_master"
 
 MUTANTS = [
+    # -- a lost master
+    Mutant(
+        "each-call-waits-for-a-lost-master",
+        "Calls wait their whole time for a master however long all have waited already.",
+        (
+            Edit(
+                "native/client/driver.cc",
+                "now_ms < lost_at_ms + options_.rpc_timeout_ms) return 0;",
+                "now_ms < lost_at_ms + 1000 * options_.rpc_timeout_ms) return 0;",
+            ),
+        ),
+        (test(LOST, "test_calls_stop_waiting_for_a_master_that_all_have_waited_for"),),
+    ),
+    Mutant(
+        "a-call-gives-up-without-an-attempt",
+        "A call that finds the master lost does not wait for the attempt that would find it.",
+        (
+            Edit(
+                "native/client/call.cc",
+                "driver_.is_master_silent() ? 1 : driver_.want_attempt();",
+                "driver_.is_master_silent() || lost_ms != 0 ? 1 : driver_.want_attempt();",
+            ),
+        ),
+        (test(LOST, "test_calls_stop_waiting_for_a_master_that_all_have_waited_for"),),
+    ),
     # -- reads
     Mutant(
         "checksum-not-verified",
