@@ -20,6 +20,8 @@ from mutants.scratch import Scratch
 LIMIT_S: Final = 240
 SIMULATED_SEEDS: Final = 40
 """How many of the simulation's seeds one of ours stands for."""
+# An id may hold spaces. An error at collection names the file alone.
+FAILED: Final = re.compile(r"^(?:FAILED|ERROR) tests/.*?(?: - (.*))?$", re.MULTILINE)
 PYTEST: Final = ("-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
 
 
@@ -60,7 +62,7 @@ def look(scratch: Scratch, sight: Sight, seed: int) -> Verdict:
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         raise
-    return _judge(sight, process.returncode, output)
+    return judge(sight, process.returncode, output)
 
 
 def _command(scratch: Scratch, sight: Sight, seed: int) -> list[str]:
@@ -79,7 +81,7 @@ def _command(scratch: Scratch, sight: Sight, seed: int) -> list[str]:
     ]
 
 
-def _judge(sight: Sight, status: int, output: str) -> Verdict:
+def judge(sight: Sight, status: int, output: str) -> Verdict:
     if status == 0:
         return Verdict("green", "", output)
     stopped = -status if status < 0 else status - 128
@@ -91,6 +93,6 @@ def _judge(sight: Sight, status: int, output: str) -> Verdict:
         return Verdict("red", failed[1] if failed else "", output)
     if status == 1 and sight.kind == "native":
         return Verdict("red", output.strip().splitlines()[-1] if output.strip() else "", output)
-    if status == 1 and (failed := re.search(r"^(?:FAILED|ERROR) \S+(?: - (.*))?$", output, re.MULTILINE)):
+    if status == 1 and (failed := re.search(FAILED, output)):
         return Verdict("red", failed[1] or "", output)
     return Verdict("undecided", f"exit status {status}", output)

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from mutants import sight
 from mutants.catalogue import MUTANTS
-from mutants.planted import ROOT, Edit, Mutant, Rotten, missing_sights
+from mutants.planted import ROOT, Edit, Mutant, Rotten, Sight, missing_sights
 from mutants.scratch import apply_all
 
 
@@ -35,6 +36,24 @@ def test_text_that_is_not_there_exactly_once_is_rotten(text: str) -> None:
     edit = Edit("file.py", "b" if text != "a b" else "c", "d")
     with pytest.raises(Rotten, match=r"file\.py has this text \d times"):
         edit.applied(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (
+            "FAILED tests/a.py::test_b[shorter than a header] - AssertionError: never: counted",
+            "AssertionError: n",
+        ),
+        ("FAILED tests/a.py::test_b", ""),
+        ("ERROR tests/a.py - ImportError: no", "ImportError: no"),
+    ],
+)
+def test_a_failed_test_is_red_whatever_its_examples_are_called(line: str, what: str) -> None:
+    verdict = sight.judge(Sight("test", "tests/a.py", "test_b"), 1, f"....\n{line}\n1 failed in 3 s\n")
+    assert verdict.outcome == "red"
+    assert verdict.what.startswith(what)
+    assert sight.judge(Sight("test", "tests/a.py", "test_b"), 1, "no tests ran\n").outcome == "undecided"
 
 
 @pytest.mark.slow
