@@ -46,6 +46,9 @@ class Request(TypedDict):
     flags: int
     avoid: list[int]
 
+class Heartbeat(Request):
+    failures: list[int]
+
 class OpenSession(TypedDict):
     process: bytes
     name: str
@@ -151,6 +154,19 @@ class Inventory(Request):
     total_checksum: int
     items: list[tuple[int, int, bytes]]
 
+class Inspect(Request):
+    subject: int
+    limit: int
+    name: bytes
+
+class CreateTask(Request):
+    key: bytes
+    source: str
+    targets: list[str]
+
+class QueryTask(Request):
+    task: int
+
 class InspectedKey(TypedDict):
     status: int
     reason: int
@@ -250,6 +266,7 @@ def encode_prefix(session: int, sequence: int = 0, flags: int = 0, avoid: Sequen
 def encode_heartbeat(session: int, avoid: Sequence[int] = ..., failures: Sequence[int] = ...) -> bytes:
     """avoid: segments found unreachable. failures: none, or one each: 1 refused, 2 reset, 3 timed out."""
 
+def parse_heartbeat(body: bytes) -> Heartbeat: ...
 def parse_prefix(body: bytes) -> Request: ...
 def encode_open_session(process: bytes, name: str, host_id: str, tenant: str) -> bytes: ...
 def parse_open_session(body: bytes) -> OpenSession: ...
@@ -349,6 +366,8 @@ def encode_inspect(
 ) -> bytes:
     """subject: 0 the pool, 1 a key, 2 the name of a segment, node or host."""
 
+def parse_inspect(body: bytes) -> Inspect: ...
+def encode_inspect_reply(reply: InspectReply) -> bytes: ...
 def parse_inspect_reply(body: bytes) -> InspectReply:
     """events: newest first."""
 
@@ -357,7 +376,20 @@ def encode_create_task(
 ) -> bytes:
     """Of create_copy_task, without a source, and of create_move_task."""
 
+def parse_create_task(body: bytes) -> CreateTask: ...
+def encode_create_task_reply(task: int) -> bytes: ...
 def parse_create_task_reply(body: bytes) -> int: ...
+def parse_query_task(body: bytes) -> QueryTask: ...
+def encode_query_task_reply(
+    task: int,
+    *,
+    type: int,
+    status: int,
+    created_ms_ago: int,
+    updated_ms_ago: int,
+    node: int,
+    message: str,
+) -> bytes: ...
 def encode_query_task(session: int, task: int) -> bytes: ...
 def parse_query_task_reply(body: bytes) -> ToldTask: ...
 def encode_stats_reply(stats: dict[str, int]) -> bytes: ...
@@ -721,9 +753,14 @@ class Client:
         connections_a_peer_max: int = 8,
         bytes_in_flight_a_peer_max: int = ...,
         checksums: bool = True,
+        control: str = "auto",
+        bridge: Callable[[str, str, str], int] | None = None,
     ) -> None:
         """Connect to the first master that answers, or to a lane's own address.
 
+        bridge: (lane, master, why the lane is not used) -> fd; starts what carries frames over gRPC, once,
+            on any thread. The fd is a SOCK_SEQPACKET socket's, owned by the client from then on; each message
+            on it carries a connection and, as text, the address of the master that it is to.
         Raises ConnectionError naming address and setting; ValueError for a setting that cannot be.
         """
     def put_many(
@@ -808,6 +845,8 @@ class Client:
     @property
     def is_closed(self) -> bool: ...
     @property
+    def is_over_grpc(self) -> bool: ...
+    @property
     def is_connected(self) -> bool:
         """To the master, as the last heartbeat found."""
     @staticmethod
@@ -847,6 +886,8 @@ class AsyncClient:
         connections_a_peer_max: int = 8,
         bytes_in_flight_a_peer_max: int = ...,
         checksums: bool = True,
+        control: str = "auto",
+        bridge: Callable[[str, str, str], int] | None = None,
         threads_max: int,
         waiting_max: int,
     ) -> None: ...
@@ -924,6 +965,8 @@ class AsyncClient:
     def is_closed(self) -> bool: ...
     @property
     def is_connected(self) -> bool: ...
+    @property
+    def is_over_grpc(self) -> bool: ...
 
 class ClientSegment(TypedDict):
     segment: int

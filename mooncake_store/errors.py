@@ -200,7 +200,7 @@ TABLE: dict[Status, Meaning] = {
     Status.SEALED: Meaning(StoreError, "ALREADY_EXISTS"),
     Status.STALE_EPOCH: Meaning(StaleGrant, "ABORTED"),
     Status.STALE_REQUEST: Meaning(InvalidArgument, "FAILED_PRECONDITION"),
-    Status.SESSION_UNKNOWN: Meaning(Unavailable, "UNAVAILABLE"),
+    Status.SESSION_UNKNOWN: Meaning(Unavailable, "NOT_FOUND"),
     Status.VERSION_MISMATCH: Meaning(Refused, "FAILED_PRECONDITION"),
     Status.UNAUTHENTICATED: Meaning(Refused, "UNAUTHENTICATED"),
     Status.UNREACHABLE: Meaning(Unavailable, "UNAVAILABLE"),

@@ -19,11 +19,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
-from mooncake_client import verbs
+from mooncake_client import grpc_bridge, verbs
 from mooncake_client.answers import AnswerT, Key, Steps
 from mooncake_client.arguments import whole
 from mooncake_client.client_config import ClientConfig, client_config, embedded_config
-from mooncake_client.connection import Handles, NativeClient, native_settings, not_connected
+from mooncake_client.connection import Handles, NativeClient, bridge_for, native_settings, not_connected
 from mooncake_client.handle import StoreHandle, as_method
 from mooncake_client.records import ObjectInfo
 from mooncake_client.store import Store
@@ -75,7 +75,7 @@ class AsyncStore(StoreHandle):
         tenant: str = "default",
         name: str = "",
         host_id: str = "",
-        control: str = "auto",
+        control: str | None = None,
         checksum: str = "all",
         connect_timeout_ms: int | None = None,
         rpc_timeout_ms: int | None = None,
@@ -156,7 +156,7 @@ class AsyncStore(StoreHandle):
         self._calls: _Calls | None = None
         self._finalizer: weakref.finalize[Any, AsyncStore] | None = None
         self._closing: asyncio.Future[Any] | None = None
-        self._hold(config, Handles(None, None))
+        self._hold(config, Handles(None))
 
     # ---- lifetime
 
@@ -174,8 +174,11 @@ class AsyncStore(StoreHandle):
         if cluster is not None:
             self.config = config = dataclasses.replace(config, lane=cluster.lane)
         try:
+            bridge = bridge_for(config)
+            if config.control == "grpc":
+                await asyncio.to_thread(grpc_bridge.prepare)
             native = _core.AsyncClient(
-                **native_settings(config),
+                **native_settings(config, bridge),
                 threads_max=self._calls_at_once_max,
                 waiting_max=self._calls_waiting_max,
             )
@@ -184,7 +187,7 @@ class AsyncStore(StoreHandle):
                 cluster.stop()
             raise
         calls = _Calls(native, asyncio.get_running_loop())
-        handles = Handles(native, cluster)
+        handles = Handles(native, bridge, cluster)
         try:
             await calls.run(_connection(native))
         except BaseException as error:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mooncake_client.store import Store
 
 MASTER_VARIABLE = "MOONCAKE_MASTER"
+CONTROL_VARIABLE = "MOONCAKE_CONTROL"
 KEYS_SHOWN = 1_000
 
 
@@ -68,16 +69,24 @@ def application() -> "typer.Typer":
             str, typer.Option(envvar=MASTER_VARIABLE, help="host:port of the master, or several by comma.")
         ] = "127.0.0.1:50001",
         tenant: Annotated[str, typer.Option(help="Namespace of the keys.")] = "default",
+        control: Annotated[
+            str, typer.Option(envvar=CONTROL_VARIABLE, help="Door to the master: auto, lane or grpc.")
+        ] = "auto",
         version: Annotated[
             bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)
         ] = False,
     ) -> None:
-        connected.update(master=master, tenant=tenant)
+        connected.update(master=master, tenant=tenant, control=control)
 
     def store() -> "Store":
         from mooncake_client.store import Store
 
-        return Store(connected["master"], tenant=connected["tenant"], name="mooncake-cli")
+        return Store(
+            connected["master"],
+            tenant=connected["tenant"],
+            name="mooncake-cli",
+            control=connected["control"],
+        )
 
     def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         table = Table(title=title)
@@ -104,7 +113,7 @@ def _add_pool_commands(app: "typer.Typer", store: Callable[[], "Store"], show: S
     def status() -> None:
         """The master's counters and gauges."""
         with store() as pool:
-            show("master", ("name", "value"), sorted(pool.stats().items()))
+            show(f"master, asked over {pool.door}", ("name", "value"), sorted(pool.stats().items()))
 
     @app.command()
     def segments() -> None:

@@ -19,6 +19,8 @@ from mooncake_store.flags import Kind, check_config, setting
 TENANT_BYTES_MAX = 255
 RPC_TIMEOUT_VARIABLE = "MC_RPC_TIMEOUT_MS"
 RPC_TIMEOUT_MS_MAX = 3_600_000
+CONTROL_VARIABLE = "MOONCAKE_CONTROL"
+CONTROLS = ("auto", "lane", "grpc")
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,8 @@ class ClientConfig:
     control: str = setting(
         Kind.TEXT,
         "auto",
-        "Door to the master.",
-        choices=("auto", "lane"),
-        choices_not_built=("grpc",),
+        "Door to the master: lane; grpc alone; auto: the lane, or gRPC where only the lane is closed.",
+        choices=CONTROLS,
     )
     checksum: str = setting(
         Kind.TEXT,
@@ -69,6 +70,10 @@ class ClientConfig:
                 )
         if self.lane:
             parse_endpoint(self.lane, field="lane")
+            if self.control == "grpc":
+                raise InvalidArgument(
+                    f"control is 'grpc' and lane is {self.lane}; name the master's gRPC address instead"
+                )
         for name, limit in (
             ("tenant", TENANT_BYTES_MAX),
             ("name", NAME_BYTES_MAX),
@@ -103,6 +108,9 @@ def client_config(
     heard = environment.get(RPC_TIMEOUT_VARIABLE, "").strip()
     if "rpc_timeout_ms" not in given and heard:
         given["rpc_timeout_ms"] = _heard_timeout(heard)
+    control = environment.get(CONTROL_VARIABLE, "").strip()
+    if "control" not in given and control and not given.get("lane"):
+        given["control"] = _heard_control(control)
     if not given.get("lane"):
         given["master_server_addr"] = parse_endpoints(",".join(addresses), field="master_server_addr")
     return ClientConfig(**given)
@@ -111,6 +119,14 @@ def client_config(
 def embedded_config(settings: Mapping[str, Any]) -> ClientConfig:
     """The configuration of an embedded store, whose lane is known only when its master runs."""
     return client_config((), {**settings, "lane": "127.0.0.1:1"})
+
+
+def _heard_control(text: str) -> str:
+    if text.lower() in CONTROLS:
+        return text.lower()
+    raise InvalidArgument(
+        f"{CONTROL_VARIABLE}={text!r} in the environment is unknown; choose one of {', '.join(CONTROLS)}"
+    )
 
 
 def _heard_timeout(text: str) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mooncake_client import grpc_bridge
 from mooncake_client.client_config import ClientConfig
+from mooncake_client.grpc_bridge import GrpcBridge
 from mooncake_client.node_config import this_host_id
 from mooncake_store import _core
 from mooncake_store.errors import ClosedError, InvalidArgument, Unavailable
@@ -17,11 +19,14 @@ from mooncake_store.errors import ClosedError, InvalidArgument, Unavailable
 if TYPE_CHECKING:
     from mooncake_client.embedded import EmbeddedCluster
 
+_OF_THE_PARENT: list[object] = []
+"""In a fork's child: what it must not end, gRPC channels among it."""
+
 NativeClient: TypeAlias = "_core.Client | _core.AsyncClient"
 
 
-def native_settings(config: ClientConfig) -> dict[str, Any]:
-    """The configuration as the native clients name it."""
+def native_settings(config: ClientConfig, bridge: GrpcBridge | None) -> dict[str, Any]:
+    """The configuration as the native clients name it. bridge: for a client that may ask over gRPC."""
     return {
         "masters": [] if config.lane else [str(endpoint) for endpoint in config.master_server_addr],
         "lane": config.lane,
@@ -33,15 +38,31 @@ def native_settings(config: ClientConfig) -> dict[str, Any]:
         "connections_a_peer_max": config.connections_a_peer_max,
         "bytes_in_flight_a_peer_max": config.bytes_in_flight_a_peer_max,
         "checksums": config.checksum == "all",
+        "control": config.control,
+        "bridge": None if bridge is None else bridge.start,
     }
 
 
-def connect(config: ClientConfig) -> _core.Client:
+def bridge_for(config: ClientConfig) -> GrpcBridge | None:
+    """What a client may need to ask over gRPC; nothing runs until it does."""
+    if config.lane or config.control == "lane":
+        return None
+    return GrpcBridge(config.connect_timeout_ms)
+
+
+def connect(config: ClientConfig) -> Handles:
     """A client with a session. Raises Unavailable, naming address and setting, in the connect deadline."""
+    bridge = bridge_for(config)
+    if config.control == "grpc":
+        grpc_bridge.prepare()
     try:
-        return _core.Client(**native_settings(config))
-    except (ConnectionError, ValueError) as error:
-        raise not_connected(config, error) from error
+        return Handles(_core.Client(**native_settings(config, bridge)), bridge)
+    except BaseException as error:
+        if bridge is not None:
+            bridge.end()
+        if isinstance(error, (ConnectionError, ValueError)):
+            raise not_connected(config, error) from error
+        raise
 
 
 def not_connected(config: ClientConfig, error: Exception) -> Unavailable | InvalidArgument:
@@ -56,8 +77,14 @@ def not_connected(config: ClientConfig, error: Exception) -> Unavailable | Inval
 class Handles:
     """What must be ended with a store. Ends it once, from whichever thread, finalizer or exit comes first."""
 
-    def __init__(self, client: NativeClient | None, cluster: EmbeddedCluster | None) -> None:
+    def __init__(
+        self,
+        client: NativeClient | None,
+        bridge: GrpcBridge | None = None,
+        cluster: EmbeddedCluster | None = None,
+    ) -> None:
         self.client = client
+        self.bridge = bridge
         self.cluster = cluster
         self.process = os.getpid()
 
@@ -75,11 +102,16 @@ class Handles:
         return ClosedError("the store is closed")
 
     def end(self) -> None:
+        if self.is_forked:
+            _OF_THE_PARENT.append((self.client, self.bridge))
         client, self.client = self.client, None
+        bridge, self.bridge = self.bridge, None
         cluster, self.cluster = self.cluster, None
         if self.is_forked:
             return
         if client is not None:
             client.close()
+        if bridge is not None:
+            bridge.end()
         if cluster is not None:
             cluster.stop()

@@ -63,6 +63,14 @@ class StoreHandle:
         return client is not None and client.is_connected
 
     @property
+    def door(self) -> str:
+        """By which the master is asked now: `lane` or `grpc`; empty when closed."""
+        client = self._handles.client
+        if client is None or client.is_closed:
+            return ""
+        return "grpc" if client.is_over_grpc else "lane"
+
+    @property
     def lane(self) -> str:
         """Of an embedded store: the address by which others join it, `Store(lane=...)`; else empty."""
         cluster = self._handles.cluster

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from mooncake_client import verbs
 from mooncake_client.answers import AnswerT, Key, Steps
 from mooncake_client.client_config import ClientConfig, client_config, embedded_config
-from mooncake_client.connection import Handles, connect
+from mooncake_client.connection import connect
 from mooncake_client.handle import StoreHandle, as_method
 from mooncake_client.records import ObjectInfo
 from mooncake_store.units import parse_size
@@ -56,8 +56,10 @@ class Store(StoreHandle):
 
     master_server_addr: `host:port` of the master, or several of which one is running.
     tenant: the namespace of all keys. name: of this client, for people.
-    control: the door to the master; `auto` finds its lane. checksum: `all` verifies every value read,
-        `disk` only those that lay on a disk.
+    control: the door to the master: `lane`; `grpc`, which never dials the lane; `auto`, the lane, and gRPC
+        with a warning where only the lane's port cannot be reached. None: the environment's MOONCAKE_CONTROL,
+        else `auto`.
+    checksum: `all` verifies every value read, `disk` only those that lay on a disk.
     connect_timeout_ms: for finding and reaching the master; Unavailable names the address when it passes.
     rpc_timeout_ms: deadline of a call; None: the environment's MC_RPC_TIMEOUT_MS, else 10,000.
     lane: instead of master_server_addr, the address of a master's lane.
@@ -70,7 +72,7 @@ class Store(StoreHandle):
         tenant: str = "default",
         name: str = "",
         host_id: str = "",
-        control: str = "auto",
+        control: str | None = None,
         checksum: str = "all",
         connect_timeout_ms: int | None = None,
         rpc_timeout_ms: int | None = None,
@@ -134,7 +136,9 @@ class Store(StoreHandle):
         return store
 
     def _start(self, config: ClientConfig, cluster: EmbeddedCluster | None) -> None:
-        self._hold(config, Handles(connect(config), cluster))
+        handles = connect(config)
+        handles.cluster = cluster
+        self._hold(config, handles)
         # Also at the interpreter's exit, while native threads can still end in order.
         self._finalizer = weakref.finalize(self, self._handles.end)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from mooncake_store import _core
 from mooncake_store.v1 import master_pb2 as pb
-
-# The bits of native/wire/lane.h and inspect.h.
-_HARD_PIN: Final = 1
-_SOFT_PIN: Final = 2
-_CONNECTED: Final = 1
-_TOLD: Final = 2
-_SUSPECTED: Final = 4
+from mooncake_store.wire_flags import (
+    PUT_HARD_PIN,
+    PUT_SOFT_PIN,
+    SEGMENT_CONNECTED,
+    SEGMENT_SUSPECTED,
+    SEGMENT_TOLD,
+)
 
 
 def inspect_reply(reply: _core.InspectReply) -> pb.InspectReply:
@@ -44,7 +44,7 @@ def _key(key: _core.InspectedKey) -> pb.InspectReply.Key:
     fields: dict[str, Any] = dict(key)
     flags = fields.pop("flags")
     return pb.InspectReply.Key(
-        **fields, hard_pinned=bool(flags & _HARD_PIN), soft_pinned=bool(flags & _SOFT_PIN)
+        **fields, hard_pinned=bool(flags & PUT_HARD_PIN), soft_pinned=bool(flags & PUT_SOFT_PIN)
     )
 
 
@@ -58,8 +58,8 @@ def _segment(segment: _core.InspectedSegment) -> pb.InspectReply.Segment:
     flags = fields.pop("flags")
     return pb.InspectReply.Segment(
         owner_session=fields.pop("owner"),
-        connected=bool(flags & _CONNECTED),
-        told=bool(flags & _TOLD),
-        suspected=bool(flags & _SUSPECTED),
+        connected=bool(flags & SEGMENT_CONNECTED),
+        told=bool(flags & SEGMENT_TOLD),
+        suspected=bool(flags & SEGMENT_SUSPECTED),
         **fields,
     )

@@ -20,20 +20,23 @@ from mooncake_store._version import __version__
 from mooncake_store.errors import InvalidArgument, StoreError, grpc_code, to_grpc
 from mooncake_store.v1 import master_pb2 as pb
 from mooncake_store.v1 import master_pb2_grpc as pb_grpc
+from mooncake_store.wire_flags import (
+    PUT_HARD_PIN,
+    PUT_KEEP_SOFT_PIN,
+    PUT_LOCAL,
+    PUT_SOFT_PIN,
+    PUT_UPSERT,
+    REQUEST_FORCE,
+    REQUEST_WITHOUT_HOLD,
+    SUBJECT_KEY,
+    SUBJECT_NAME,
+    SUBJECT_POOL,
+)
 
 LIST_LIMIT_DEFAULT: Final = 1_000
 BATCH_KEYS_MAX: Final = 16_384
 
-# The bits of native/wire/lane.h.
-REQUEST_FORCE: Final = 1
-REQUEST_WITHOUT_HOLD: Final = 2
-PUT_HARD_PIN: Final = 1
-PUT_SOFT_PIN: Final = 2
-PUT_UPSERT: Final = 4
-PUT_LOCAL: Final = 8
-PUT_KEEP_SOFT_PIN: Final = 16
-
-_SUBJECTS: Final = {None: 0, "key": 1, "name": 2}
+_SUBJECTS: Final = {None: SUBJECT_POOL, "key": SUBJECT_KEY, "name": SUBJECT_NAME}
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[Any, Any, Context], Awaitable[Any]]

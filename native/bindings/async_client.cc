@@ -82,6 +82,7 @@ class AsyncClient {
 
     const client::Options& options() const { return options_; }
     bool is_connected() const { return client_ && client_->is_connected(); }
+    bool is_over_grpc() const { return client_ && client_->is_over_grpc(); }
     bool is_closed() const { return is_closed_ || process_ != ::getpid(); }
     int fileno() const { return queue_->fd(); }
     Client* client() const { return client_.get(); }
@@ -229,7 +230,8 @@ void bind_async_client(nb::module_& module) {
         .def("expire", &AsyncClient::expire)
         .def("close", &AsyncClient::close)
         .def_prop_ro("is_closed", &AsyncClient::is_closed)
-        .def_prop_ro("is_connected", &AsyncClient::is_connected);
+        .def_prop_ro("is_connected", &AsyncClient::is_connected)
+        .def_prop_ro("is_over_grpc", &AsyncClient::is_over_grpc);
 }
 
 }  // namespace mooncake::bindings

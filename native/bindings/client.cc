@@ -69,6 +69,7 @@ void bind_client(nb::module_& module) {
     bound.def("close", &Client::close, nb::call_guard<GilReleased>())
         .def_prop_ro("is_closed", &Client::is_closed)
         .def_prop_ro("is_connected", &Client::is_connected)
+        .def_prop_ro("is_over_grpc", &Client::is_over_grpc)
         .def_static("why", [] { return last_why(); });
 }
 

@@ -111,6 +111,17 @@ nb::bytes encode_heartbeat(std::uint64_t session, const Ids& avoid, const std::v
     });
 }
 
+nb::dict parse_heartbeat(const nb::bytes& body) {
+    const auto heartbeat = parsed(wire::parse_heartbeat(view(body)), "heartbeat");
+    nb::dict dict = request_dict(heartbeat.request);
+    nb::list failures;
+    for (std::size_t i = 0; i < heartbeat.failures.size(); ++i) {
+        failures.append(static_cast<int>(heartbeat.failure(i)));
+    }
+    dict["failures"] = failures;
+    return dict;
+}
+
 nb::bytes encode_prefix(std::uint64_t session, std::uint64_t sequence, std::uint32_t flags,
                         const Ids& avoid) {
     return written([&](wire::Writer& writer) {
@@ -484,6 +495,7 @@ void bind_wire_messages(nb::module_& module) {
     module.def("parse_welcome", &parse_welcome, "body"_a);
     module.def("encode_heartbeat", &encode_heartbeat, "session"_a, "avoid"_a = Ids{},
                "failures"_a = std::vector<int>{});
+    module.def("parse_heartbeat", &parse_heartbeat, "body"_a);
     module.def("encode_prefix", &encode_prefix, "session"_a, "sequence"_a = 0, "flags"_a = 0,
                "avoid"_a = Ids{});
     module.def("parse_prefix", &parse_prefix, "body"_a);

@@ -39,6 +39,45 @@ std::uint64_t parse_create_task_reply(const nb::bytes& body) {
     return parsed(wire::parse_create_task_reply(view(body)), "create_copy_task's answer");
 }
 
+nb::dict parse_create_task(const nb::bytes& body) {
+    const auto message = parsed(wire::parse_create_task(view(body)), "create_copy_task");
+    nb::list targets;
+    for (const auto target : message.targets) targets.append(text(target));
+    nb::dict dict = request_dict(message.request);
+    dict["key"] = to_python(message.key);
+    dict["source"] = text(message.source);
+    dict["targets"] = targets;
+    return dict;
+}
+
+nb::bytes encode_create_task_reply(std::uint64_t task) {
+    return written([&](wire::Writer& writer) { wire::encode_create_task_reply(task, writer); });
+}
+
+nb::dict parse_query_task(const nb::bytes& body) {
+    const auto message = parsed(wire::parse_query_task(view(body)), "query_task");
+    nb::dict dict = request_dict(message.request);
+    dict["task"] = message.task;
+    return dict;
+}
+
+nb::bytes encode_query_task_reply(std::uint64_t task, int type, int status, std::uint64_t created_ms_ago,
+                                  std::uint64_t updated_ms_ago, std::uint64_t node,
+                                  std::string_view message) {
+    check_bound("type", static_cast<std::size_t>(type), static_cast<std::size_t>(wire::TaskType::kMove));
+    check_bound("status", static_cast<std::size_t>(status),
+                static_cast<std::size_t>(wire::TaskStatus::kSuccess));
+    wire::TaskRecord record;
+    record.task = task;
+    record.created_ms_ago = created_ms_ago;
+    record.updated_ms_ago = updated_ms_ago;
+    record.node = node;
+    record.type = static_cast<wire::TaskType>(type);
+    record.status = static_cast<wire::TaskStatus>(status);
+    const auto checked = checked_name("message", message, wire::kTaskMessageBytesMax);
+    return written([&](wire::Writer& writer) { wire::encode({record, checked}, writer); });
+}
+
 nb::bytes encode_query_task(std::uint64_t session, std::uint64_t task) {
     return written([&](wire::Writer& writer) { wire::encode_query_task({session, 0, 0, 0}, task, writer); });
 }
@@ -54,6 +93,11 @@ void bind_wire_tasks(nb::module_& module) {
     module.def("encode_create_task", &encode_create_task, "session"_a, "sequence"_a, "key"_a, "targets"_a,
                "source"_a = "");
     module.def("parse_create_task_reply", &parse_create_task_reply, "body"_a);
+    module.def("parse_create_task", &parse_create_task, "body"_a);
+    module.def("encode_create_task_reply", &encode_create_task_reply, "task"_a);
+    module.def("parse_query_task", &parse_query_task, "body"_a);
+    module.def("encode_query_task_reply", &encode_query_task_reply, "task"_a, nb::kw_only(), "type"_a,
+               "status"_a, "created_ms_ago"_a, "updated_ms_ago"_a, "node"_a, "message"_a);
     module.def("encode_query_task", &encode_query_task, "session"_a, "task"_a);
     module.def("parse_query_task_reply", &parse_query_task_reply, "body"_a);
 }

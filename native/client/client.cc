@@ -67,6 +67,11 @@ bool check(const Options& options, std::string& why) {
         why = "no master is named (master_server_addr)";
         return false;
     }
+    if (options.control == Control::kGrpc && options.masters.empty()) {
+        why =
+            "control is grpc, and only a lane is named; name the master's gRPC address (master_server_addr)";
+        return false;
+    }
     return within("the length of tenant", options.tenant.size(), 0, wire::kTenantBytesMax) &&
            within("the length of name", options.name.size(), 0, wire::kNameBytesMax) &&
            within("the length of host_id", options.host_id.size(), 0, wire::kNameBytesMax) &&
@@ -109,6 +114,7 @@ void Client::close() {
 
 bool Client::is_closed() const { return driver_->is_forked() || driver_->is_closed(); }
 bool Client::is_connected() const { return !is_closed() && keeper_->is_connected(); }
+bool Client::is_over_grpc() const { return !is_closed() && driver_->is_over_grpc(); }
 const Options& Client::options() const { return driver_->options(); }
 
 // ---- verbs

@@ -177,6 +177,7 @@ class Client {
     void close();
     bool is_closed() const;
     bool is_connected() const;  // to the master, as the last heartbeat found
+    bool is_over_grpc() const;  // rather than over the lane
     const Options& options() const;
 
   private:

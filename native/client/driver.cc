@@ -46,18 +46,60 @@ Driver::Driver(const Options& options, const wire::Uuid& process, std::uint64_t 
 
 bool Driver::is_forked() const { return fork_count() != forks_; }
 
-void Driver::set_lane(const net::Endpoint& lane) {
+void Driver::set_master(const net::Endpoint& lane, const net::Endpoint& grpc) {
+    const auto is_same = [](const net::Endpoint& a, const net::Endpoint& b) {
+        return a.host == b.host && a.port == b.port;
+    };
     {
         const std::lock_guard lock(mutex_);
-        if (lane.host == lane_.host && lane.port == lane_.port) return;
+        if (is_same(lane, lane_) && is_same(grpc, grpc_)) return;
         lane_ = lane;
+        grpc_ = grpc;
     }
     lane_pool_->close_idle();
 }
 
-net::Endpoint Driver::lane() {
+void Driver::use_lane() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!std::exchange(is_over_grpc_, false)) return;
+    }
+    lane_pool_->close_idle();
+}
+
+// The keeper alone calls it, so that the bridge is started once.
+bool Driver::use_grpc(const std::string& lane_why, std::string& why) {
+    net::Endpoint lane, grpc;
+    bool has_bridge = false;
+    {
+        const std::lock_guard lock(mutex_);
+        lane = lane_;
+        grpc = grpc_;
+        has_bridge = bridge_ != nullptr;
+    }
+    std::shared_ptr<const net::Handover> started;
+    if (!has_bridge) {
+        if (!options_.start_bridge) {
+            why = "this client speaks the lane only";
+            return false;
+        }
+        net::FileDescriptor taker(
+            options_.start_bridge(net::to_text(lane), net::to_text(grpc), lane_why, why));
+        if (!taker) return false;
+        started = std::make_shared<const net::Handover>(std::move(taker));
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        if (started) bridge_ = std::move(started);
+        if (std::exchange(is_over_grpc_, true)) return true;
+    }
+    lane_pool_->close_idle();
+    return true;
+}
+
+bool Driver::is_over_grpc() {
     const std::lock_guard lock(mutex_);
-    return lane_;
+    return is_over_grpc_;
 }
 
 std::shared_ptr<net::ConnectionPool> Driver::peer_pool(PeerId peer) {
@@ -108,7 +150,18 @@ std::uint64_t Driver::dial_deadline(std::uint64_t deadline_ms) const {
 }
 
 std::unique_ptr<net::ClientDial> Driver::dial_lane(std::uint64_t deadline_ms) {
-    return std::make_unique<net::ClientDial>(lane(), hello(wire::Role::kClient), dial_deadline(deadline_ms));
+    net::Endpoint endpoint;
+    std::shared_ptr<const net::Handover> bridge;
+    {
+        const std::lock_guard lock(mutex_);
+        endpoint = is_over_grpc_ ? grpc_ : lane_;
+        if (is_over_grpc_) bridge = bridge_;
+    }
+    const auto hello = this->hello(wire::Role::kClient);
+    deadline_ms = dial_deadline(deadline_ms);
+    if (!bridge) return std::make_unique<net::ClientDial>(endpoint, hello, deadline_ms);
+    return std::make_unique<net::ClientDial>(endpoint, bridge->connect(net::to_text(endpoint)), hello,
+                                             deadline_ms);
 }
 
 std::unique_ptr<net::ClientDial> Driver::dial_peer(PeerId peer, std::uint64_t deadline_ms, std::string& why) {
@@ -121,10 +174,23 @@ std::unique_ptr<net::ClientDial> Driver::dial_peer(PeerId peer, std::uint64_t de
     return std::make_unique<net::ClientDial>(*endpoint, hello(wire::Role::kData), dial_deadline(deadline_ms));
 }
 
-std::unique_ptr<net::ClientSocket> Driver::connect_lane(net::Patience patience, std::string& why) {
+std::unique_ptr<net::ClientSocket> Driver::connect_lane(net::Patience patience, std::string& why,
+                                                        wire::Status& status) {
     patience.deadline_ms = dial_deadline(patience.deadline_ms);
+    const auto dial = dial_lane(patience.deadline_ms);
+    return net::ClientSocket::connect(*dial, patience, why, status);
+}
+
+std::unique_ptr<net::ClientSocket> Driver::try_lane(net::Patience patience) {
+    patience.deadline_ms = dial_deadline(patience.deadline_ms);
+    net::Endpoint endpoint;
+    {
+        const std::lock_guard lock(mutex_);
+        endpoint = lane_;
+    }
+    std::string why;
     auto status = wire::Status::kOk;
-    return net::ClientSocket::connect(lane(), hello(wire::Role::kClient), patience, why, status);
+    return net::ClientSocket::connect(endpoint, hello(wire::Role::kClient), patience, why, status);
 }
 
 std::uint64_t Driver::session_generation() {

@@ -17,6 +17,7 @@
 #include "client/options.h"
 #include "net/client_socket.h"
 #include "net/connection_pool.h"
+#include "net/handover.h"
 
 namespace mooncake::client {
 
@@ -99,9 +100,14 @@ class Driver {
     const wire::Uuid& process() const { return process_; }
     LockedCluster& cluster() { return cluster_; }
 
-    // The lane, once it is known; another address closes the idle connections to the old one.
-    void set_lane(const net::Endpoint& lane);
-    net::Endpoint lane();
+    // Where the master is, once it is known; another address closes the idle connections to the old one.
+    // grpc: empty when only the lane is known.
+    void set_master(const net::Endpoint& lane, const net::Endpoint& grpc);
+    // The door by which the master is asked from now on. The bridge is started when it is first opened;
+    // false: it cannot be, and `why` tells it. lane_why: why the lane is not used.
+    void use_lane();
+    bool use_grpc(const std::string& lane_why, std::string& why);
+    bool is_over_grpc();
     const std::shared_ptr<net::ConnectionPool>& lane_pool() { return lane_pool_; }
     // A pool lives as long as somebody uses it; that of a peer which was forgotten is not given again.
     std::shared_ptr<net::ConnectionPool> peer_pool(PeerId peer);
@@ -109,13 +115,17 @@ class Driver {
     // Connections of peers that were forgotten, and those that nobody used for long.
     void close_old(std::uint64_t now_ms);
 
-    // At most connect_timeout_ms, and not beyond deadline_ms.
+    // A connection that takes the lane's frames, by either door. At most connect_timeout_ms, and not beyond
+    // deadline_ms.
     std::unique_ptr<net::ClientDial> dial_lane(std::uint64_t deadline_ms);
     // nullptr: there is no such address; `why` tells it.
     std::unique_ptr<net::ClientDial> dial_peer(PeerId peer, std::uint64_t deadline_ms, std::string& why);
     wire::Hello hello(wire::Role role) const;
     // For a caller that waits. nullptr: `why` names the address.
-    std::unique_ptr<net::ClientSocket> connect_lane(net::Patience patience, std::string& why);
+    std::unique_ptr<net::ClientSocket> connect_lane(net::Patience patience, std::string& why,
+                                                    wire::Status& status);
+    // The same to the lane itself, whatever the door.
+    std::unique_ptr<net::ClientSocket> try_lane(net::Patience patience);
 
     // How a call asks for another session, and waits: the keeper opens it.
     std::uint64_t session_generation();
@@ -166,6 +176,9 @@ class Driver {
     std::mutex mutex_;  // guards what follows; outside of the pools' and the cluster's locks
     std::condition_variable session_changed_;
     net::Endpoint lane_;
+    net::Endpoint grpc_;
+    bool is_over_grpc_ = false;
+    std::shared_ptr<const net::Handover> bridge_;  // once it was started
     std::unordered_map<PeerId, std::shared_ptr<net::ConnectionPool>> peer_pools_;
     std::uint64_t session_generation_ = 0;
     bool session_wanted_ = false;

@@ -22,6 +22,15 @@ constexpr std::uint64_t kReconnectDelayMinMs = 50;  // doubles to
 constexpr std::uint64_t kReconnectDelayMaxMs = 1'000;
 constexpr std::uint64_t kGoodbyeMs = 200;
 constexpr std::uint64_t kIdleMs = 60'000;
+// Where gRPC stands in for a lane that could not be reached, the lane is looked for so often, and so long.
+constexpr std::uint64_t kLaneAgainMs = 60'000;
+constexpr std::uint64_t kLaneAgainWaitMs = 1'000;
+
+// Nobody was reached who speaks the lane; one that speaks it and refuses would refuse over gRPC too.
+bool is_out_of_reach(wire::Status status) {
+    return status == wire::Status::kRpcFail || status == wire::Status::kDeadline ||
+           status == wire::Status::kClosed || status == wire::Status::kMalformed;
+}
 
 }  // namespace
 
@@ -33,7 +42,7 @@ Keeper::~Keeper() { stop(); }
 
 // ---- the master and the session
 
-bool Keeper::find_lane(const net::Patience& patience, std::string& why, wire::Status& status) {
+bool Keeper::find_master(const net::Patience& patience, std::string& why, wire::Status& status) {
     const auto& options = driver_.options();
     if (!options.lane.empty()) {
         const auto lane = net::parse_endpoint(options.lane);
@@ -42,7 +51,7 @@ bool Keeper::find_lane(const net::Patience& patience, std::string& why, wire::St
             status = wire::Status::kInvalidParams;
             return false;
         }
-        driver_.set_lane(*lane);
+        driver_.set_master(*lane, {});
         return true;
     }
     why.clear();
@@ -60,7 +69,7 @@ bool Keeper::find_lane(const net::Patience& patience, std::string& why, wire::St
         const auto found =
             net::discover(*master, (patience.deadline_ms - now) / masters_left--, patience.given_up);
         if (found.found) {
-            driver_.set_lane(found.lane);
+            driver_.set_master(found.lane, *master);
             return true;
         }
         why += (why.empty() ? "" : "; ") + found.why;
@@ -109,15 +118,51 @@ bool Keeper::open_session(const net::Patience& patience, std::string& why, wire:
     return true;
 }
 
-bool Keeper::connect(const net::Patience& patience, std::string& why, wire::Status& status) {
-    if (!find_lane(patience, why, status)) {
-        disconnect(why);
-        return false;
-    }
-    socket_ = driver_.connect_lane(patience, why);
-    if (!socket_) {
+// Opens socket_ by the door that the settings allow. Beside a lane that swallows packets gRPC gets a time of
+// its own: `patience` is then the new one.
+bool Keeper::reach_master(net::Patience& patience, std::string& why, wire::Status& status) {
+    const auto& options = driver_.options();
+    std::string lane_why;
+    if (options.control != Control::kGrpc) {
+        driver_.use_lane();
+        auto refusal = wire::Status::kOk;
+        socket_ = driver_.connect_lane(patience, why, refusal);
+        if (socket_) return true;
         why = "the master's lane does not answer: " + why;
         status = wire::Status::kRpcFail;
+        const bool may_use_grpc = options.control == Control::kAuto && options.start_bridge &&
+                                  options.lane.empty() && is_out_of_reach(refusal);
+        if (!may_use_grpc || patience.is_given_up()) return false;
+        lane_why = why;
+    }
+    status = wire::Status::kRpcFail;
+    std::string grpc_why;
+    if (driver_.use_grpc(lane_why, grpc_why)) {
+        patience.deadline_ms = monotonic_ms() + options.connect_timeout_ms;
+        auto refusal = wire::Status::kOk;
+        socket_ = driver_.connect_lane(patience, grpc_why, refusal);
+        lane_again_at_ms_ = monotonic_ms() + kLaneAgainMs;
+        if (socket_) return true;
+    }
+    why =
+        (lane_why.empty() ? "the master" : lane_why + "; and it") + " cannot be asked over gRPC: " + grpc_why;
+    return false;
+}
+
+void Keeper::try_lane_again(std::uint64_t now_ms) {
+    lane_again_at_ms_ = now_ms + kLaneAgainMs;
+    auto socket = driver_.try_lane(patience(kLaneAgainWaitMs));
+    if (!socket) return;
+    driver_.use_lane();
+    socket_ = std::move(socket);
+    std::string why;
+    auto status = wire::Status::kOk;
+    if (!open_session(patience(kControlAnswerMs), why, status)) disconnect(why);
+}
+
+bool Keeper::connect(const net::Patience& given, std::string& why, wire::Status& status) {
+    auto patience = given;
+    if (!find_master(patience, why, status) || !reach_master(patience, why, status)) {
         disconnect(why);
         return false;
     }
@@ -362,6 +407,9 @@ void Keeper::round(std::uint64_t now_ms) {
     }
     if (!socket_ && now_ms >= reconnect_at_ms_) reconnect();
     if (socket_ && now_ms >= heartbeat_at_ms_) heartbeat(now_ms);
+    if (socket_ && now_ms >= lane_again_at_ms_ && driver_.options().control == Control::kAuto &&
+        driver_.is_over_grpc())
+        try_lane_again(now_ms);
     if (socket_) flush(now_ms);
     start_probes(now_ms);
     if (socket_ &&

@@ -36,9 +36,11 @@ class Keeper {
     void run();
     void round(std::uint64_t now_ms);
     std::uint64_t next_due(std::uint64_t now_ms);
-    bool find_lane(const net::Patience& patience, std::string& why, wire::Status& status);
+    bool find_master(const net::Patience& patience, std::string& why, wire::Status& status);
+    bool reach_master(net::Patience& patience, std::string& why, wire::Status& status);
     bool open_session(const net::Patience& patience, std::string& why, wire::Status& status);
     void reconnect();
+    void try_lane_again(std::uint64_t now_ms);
     void heartbeat(std::uint64_t now_ms);
     void flush(std::uint64_t now_ms);
     void flush_releases(const net::Patience& patience);
@@ -63,6 +65,7 @@ class Keeper {
     std::uint64_t reconnect_at_ms_ = 0;
     std::uint64_t reconnect_delay_ms_ = 0;
     std::uint64_t tried_at_ms_ = 0;
+    std::uint64_t lane_again_at_ms_ = 0;  // while gRPC stands in for the lane
 
     std::mutex mutex_;  // guards what follows; nothing else is locked under it
     std::condition_variable poked_;

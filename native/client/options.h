@@ -2,12 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "net/dial.h"
 
 namespace mooncake::client {
+
+// The door by which the master is asked.
+enum class Control : std::uint8_t {
+    kAuto,  // the lane; gRPC where the master answers that and the lane cannot be reached
+    kLane,
+    kGrpc,  // the lane is never dialled
+};
+
+// What carries frames over gRPC, started when it is first needed. lane, master: addresses; lane_why: why the
+// lane cannot be used, empty when it may not be. Gives a Unix socket for net/handover.h, whose labels are
+// addresses of masters; -1 and `why` when there can be none. Called at most once, on any thread.
+using StartBridge = std::function<int(const std::string& lane, const std::string& master,
+                                      const std::string& lane_why, std::string& why)>;
 
 struct Options {
     std::vector<std::string> masters;  // gRPC addresses, in the order of preference ("host:port")
@@ -20,6 +34,8 @@ struct Options {
     std::uint32_t connections_a_peer_max = 8;
     std::uint64_t bytes_in_flight_a_peer_max = 256u << 20;
     bool checksums = true;  // computed when writing, checked when reading
+    Control control = Control::kAuto;
+    StartBridge start_bridge;  // empty: there is only the lane
 };
 
 inline constexpr std::uint32_t kLaneConnectionsMax = 64;  // calls beyond it wait for one

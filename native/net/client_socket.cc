@@ -99,6 +99,11 @@ std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, co
                                                     const Patience& patience, std::string& why,
                                                     wire::Status& status) {
     ClientDial dial(endpoint, hello, patience.deadline_ms);
+    return connect(dial, patience, why, status);
+}
+
+std::unique_ptr<ClientSocket> ClientSocket::connect(ClientDial& dial, const Patience& patience,
+                                                    std::string& why, wire::Status& status) {
     while (true) {
         const IoResult result = dial.advance();
         why = dial.why();
@@ -107,7 +112,7 @@ std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, co
         if (result != IoResult::kWouldBlock) return nullptr;
         wait_for(dial.fd(), dial.events(), {dial.due_ms(), patience.given_up});
         if (!patience.is_given_up()) continue;
-        why = to_text(endpoint) + ": given up";
+        why = to_text(dial.endpoint()) + ": given up";
         status = wire::Status::kDeadline;
         return nullptr;
     }
@@ -213,7 +218,17 @@ bool ClientSocket::is_idle_healthy() {
 // ---- dialling
 
 ClientDial::ClientDial(const Endpoint& endpoint, const wire::Hello& hello, std::uint64_t deadline_ms)
-    : endpoint_(endpoint), deadline_ms_(deadline_ms), dialling_(endpoint, deadline_ms) {
+    : endpoint_(endpoint), deadline_ms_(deadline_ms), dialling_(std::in_place, endpoint, deadline_ms) {
+    pack(hello);
+}
+
+ClientDial::ClientDial(const Endpoint& endpoint, Dialled opened, const wire::Hello& hello,
+                       std::uint64_t deadline_ms)
+    : endpoint_(endpoint), deadline_ms_(deadline_ms), opened_(std::move(opened)) {
+    pack(hello);
+}
+
+void ClientDial::pack(const wire::Hello& hello) {
     wire::FrameHeader request;
     request.verb = wire::Verb::kHello;
     request.request_id = 1;
@@ -227,12 +242,17 @@ ClientDial::ClientDial(const Endpoint& endpoint, const wire::Hello& hello, std::
 
 ClientDial::~ClientDial() = default;
 
-int ClientDial::fd() const { return socket_ ? socket_->fd() : dialling_.fd(); }
+int ClientDial::fd() const {
+    if (socket_) return socket_->fd();
+    return dialling_ ? dialling_->fd() : opened_.fd.get();
+}
 short ClientDial::events() const {
-    if (!socket_) return dialling_.events();
+    if (!socket_) return dialling_ ? dialling_->events() : short{POLLOUT};
     return unsent_.empty() ? POLLIN : POLLOUT;
 }
-std::uint64_t ClientDial::due_ms() const { return socket_ ? deadline_ms_ : dialling_.due_ms(); }
+std::uint64_t ClientDial::due_ms() const {
+    return socket_ || !dialling_ ? deadline_ms_ : dialling_->due_ms();
+}
 
 IoResult ClientDial::fail(IoResult result, wire::Status status, const std::string& why) {
     why_ = why;
@@ -242,8 +262,8 @@ IoResult ClientDial::fail(IoResult result, wire::Status status, const std::strin
 
 IoResult ClientDial::advance() {
     if (!socket_) {
-        if (!dialling_.advance()) return IoResult::kWouldBlock;
-        Dialled dialled = dialling_.take();
+        if (dialling_ && !dialling_->advance()) return IoResult::kWouldBlock;
+        Dialled dialled = dialling_ ? dialling_->take() : std::move(opened_);
         if (!dialled.fd) {
             const auto status = dialled.timed_out ? wire::Status::kDeadline : wire::Status::kRpcFail;
             return fail(dialled.timed_out ? IoResult::kDeadline : IoResult::kClosed, status, dialled.why);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -17,11 +18,16 @@ namespace mooncake::net {
 
 enum class IoResult : std::uint8_t { kDone, kWouldBlock, kDeadline, kClosed, kMalformed };
 
+class ClientDial;
+
 class ClientSocket {
   public:
     // Dials and exchanges hello and welcome. nullptr and `why` on failure; status tells a refusal's code.
     static std::unique_ptr<ClientSocket> connect(const Endpoint& endpoint, const wire::Hello& hello,
                                                  const Patience& patience, std::string& why,
+                                                 wire::Status& status);
+    // The same of a dial that has begun.
+    static std::unique_ptr<ClientSocket> connect(ClientDial& dial, const Patience& patience, std::string& why,
                                                  wire::Status& status);
     ~ClientSocket();
     ClientSocket(const ClientSocket&) = delete;
@@ -61,6 +67,8 @@ class ClientSocket {
 class ClientDial {
   public:
     ClientDial(const Endpoint& endpoint, const wire::Hello& hello, std::uint64_t deadline_ms);
+    // Of a connection that is open already, or could not be had: only hello is exchanged on it.
+    ClientDial(const Endpoint& endpoint, Dialled opened, const wire::Hello& hello, std::uint64_t deadline_ms);
     ~ClientDial();
 
     // kWouldBlock: poll fd() for events(), until due_ms() at most, and call again. kDone: take(). Anything
@@ -70,16 +78,19 @@ class ClientDial {
     short events() const;
     std::uint64_t due_ms() const;
     std::unique_ptr<ClientSocket> take() { return std::move(socket_); }
+    const Endpoint& endpoint() const { return endpoint_; }
     const std::string& why() const { return why_; }
     wire::Status status() const { return status_; }
 
   private:
+    void pack(const wire::Hello& hello);
     IoResult exchange_hello();
     IoResult fail(IoResult result, wire::Status status, const std::string& why);
 
     const Endpoint endpoint_;
     const std::uint64_t deadline_ms_;
-    Dialling dialling_;
+    std::optional<Dialling> dialling_;  // nullopt: opened_ is its outcome
+    Dialled opened_;
     std::unique_ptr<ClientSocket> socket_;  // from the end of the dial on
     wire::Buffer hello_;
     iovec piece_{};

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from client.pools import Pool, pool
 from slow_node import SlowNode
 
 from mooncake_client import AsyncStore, Store
@@ -47,15 +48,15 @@ async def soon(waiting: queue.Queue[str]) -> str:
     return await asyncio.wait_for(asyncio.to_thread(waiting.get, True, HANG_S), HANG_S)
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Store]:
-    with Store.embedded("64mb") as store:
-        yield store
+@pytest.fixture(scope="module", params=["lane", "grpc"])
+def shared(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    with pool(request.param) as shared:
+        yield shared
 
 
 @pytest.fixture
-async def store(shared: Store, request: pytest.FixtureRequest) -> AsyncIterator[AsyncStore]:
-    async with AsyncStore(lane=shared.lane, tenant=request.node.name[:200]) as store:
+async def store(shared: Pool, request: pytest.FixtureRequest) -> AsyncIterator[AsyncStore]:
+    async with AsyncStore(**shared.settings, tenant=request.node.name[:200]) as store:
         yield store
 
 
@@ -107,8 +108,8 @@ def test_both_stores_take_the_same_settings() -> None:
         assert {name: value for name, value in ours.items() if not name.startswith("calls_")} == dict(theirs)
 
 
-async def test_every_verb_answers_as_the_one_that_waits(shared: Store, store: AsyncStore) -> None:
-    with Store(lane=shared.lane, tenant=store.config.tenant) as waiting:
+async def test_every_verb_answers_as_the_one_that_waits(shared: Pool, store: AsyncStore) -> None:
+    with Store(**shared.settings, tenant=store.config.tenant) as waiting:
         assert await store.put("k", b"value") == "stored"
         assert await store.put("k", b"other") == "exists"
         assert await store.put("k", b"newer", replace=True) == "stored"
@@ -197,8 +198,8 @@ async def test_hundreds_of_calls_at_once_need_few_threads(store: AsyncStore) -> 
     assert 1 <= call_threads() <= 16
 
 
-async def test_calls_begin_in_the_order_in_which_they_were_made(shared: Store) -> None:
-    async with AsyncStore(lane=shared.lane, tenant="order", calls_at_once_max=1) as store:
+async def test_calls_begin_in_the_order_in_which_they_were_made(shared: Pool) -> None:
+    async with AsyncStore(**shared.settings, tenant="order", calls_at_once_max=1) as store:
         ended: list[int] = []
 
         async def put(index: int) -> None:
@@ -375,8 +376,8 @@ async def test_a_cancelled_embedded_start_leaves_nothing() -> None:
 # ---- its life
 
 
-async def test_a_store_that_is_not_connected_says_how(shared: Store) -> None:
-    store = AsyncStore(lane=shared.lane)
+async def test_a_store_that_is_not_connected_says_how(shared: Pool) -> None:
+    store = AsyncStore(**shared.settings)
     assert store.closed
     with pytest.raises(ClosedError, match="async with"):
         await store.exists("k")
@@ -394,8 +395,8 @@ async def test_a_store_that_is_not_connected_says_how(shared: Store) -> None:
         store.keys()
 
 
-async def test_a_store_closed_before_it_was_connected_stays_closed(shared: Store) -> None:
-    store = AsyncStore(lane=shared.lane)
+async def test_a_store_closed_before_it_was_connected_stays_closed(shared: Pool) -> None:
+    store = AsyncStore(**shared.settings)
     await store.aclose()
     with pytest.raises(ClosedError):
         await store.connect()
@@ -441,9 +442,9 @@ async def test_an_embedded_store_ends_with_calls_under_way() -> None:
     assert ends[0] == "stored"
 
 
-def test_another_loop_is_refused_by_name(shared: Store) -> None:
+def test_another_loop_is_refused_by_name(shared: Pool) -> None:
     loop = asyncio.new_event_loop()
-    store = loop.run_until_complete(AsyncStore(lane=shared.lane).connect())
+    store = loop.run_until_complete(AsyncStore(**shared.settings).connect())
 
     async def elsewhere() -> None:
         for call in (store.exists("k"), store.aclose()):
@@ -457,11 +458,11 @@ def test_another_loop_is_refused_by_name(shared: Store) -> None:
     loop.close()
 
 
-def test_threads_with_loops_of_their_own_have_stores_of_their_own(shared: Store) -> None:
+def test_threads_with_loops_of_their_own_have_stores_of_their_own(shared: Pool) -> None:
     failures: list[BaseException] = []
 
     async def work(who: int) -> None:
-        async with AsyncStore(lane=shared.lane, tenant="threads") as store:
+        async with AsyncStore(**shared.settings, tenant="threads") as store:
             for index in range(30):
                 value = random.Random(index).randbytes(1 + 1000 * index)
                 await store.put(f"{who}/{index}", value)
@@ -481,12 +482,12 @@ def test_threads_with_loops_of_their_own_have_stores_of_their_own(shared: Store)
     assert failures == []
 
 
-async def test_a_store_that_nobody_closed_warns_and_ends(shared: Store) -> None:
+async def test_a_store_that_nobody_closed_warns_and_ends(shared: Pool) -> None:
     def sessions() -> int:
-        return shared.stats()["active_session_count"]
+        return shared.store.stats()["active_session_count"]
 
     before = sessions()
-    store = await AsyncStore(lane=shared.lane).connect()
+    store = await AsyncStore(**shared.settings).connect()
     assert await store.exists("k") is False
     assert sessions() == before + 1
     with warnings.catch_warnings(record=True) as caught:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from client.pools import Pool, pool
 
 from mooncake_client import Absence, Explanation, Store
 from mooncake_client.embedded import EmbeddedCluster
@@ -34,16 +35,16 @@ MIB = 1 << 20
 HANG_S = 60
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Store]:
-    with Store.embedded("64mb") as store:
-        yield store
+@pytest.fixture(scope="module", params=["lane", "grpc"])
+def shared(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    with pool(request.param) as shared:
+        yield shared
 
 
 @pytest.fixture
-def store(shared: Store, request: pytest.FixtureRequest) -> Iterator[Store]:
+def store(shared: Pool, request: pytest.FixtureRequest) -> Iterator[Store]:
     """A client in a tenant of this test's own."""
-    with Store(lane=shared.lane, tenant=request.node.name[:200]) as store:
+    with Store(**shared.settings, tenant=request.node.name[:200]) as store:
         yield store
 
 
@@ -137,9 +138,9 @@ def test_a_batch_larger_than_a_request_is_cut(store: Store) -> None:
     assert set(store.remove_many(keys)) == {True}
 
 
-def test_remove_all_by_prefix_and_pattern(store: Store, shared: Store) -> None:
+def test_remove_all_by_prefix_and_pattern(store: Store, shared: Pool) -> None:
     """Over several pages, and never another tenant's."""
-    shared.put("a1", b"of another tenant")
+    shared.store.put("a1", b"of another tenant")
     keys = [f"{letter}{index}" for letter in "ab" for index in range(1_200)]
     store.put_many(keys, [b"v"] * len(keys))
     assert store.remove_all("a", pattern=r"^a\d$") == 10
@@ -148,7 +149,7 @@ def test_remove_all_by_prefix_and_pattern(store: Store, shared: Store) -> None:
     assert store.remove_all("c") == 0
     assert len(list(store.keys())) == 1_190
     assert store.remove_all() == 1_190
-    assert shared.remove("a1")
+    assert shared.store.remove("a1")
     with pytest.raises(InvalidArgument, match=r"\["):
         store.remove_all(pattern="[")
 
@@ -162,10 +163,10 @@ def test_remove_all_without_force_leaves_what_is_being_read(store: Store) -> Non
     del opened
 
 
-def test_a_store_that_closes_leaves_no_lease_behind(shared: Store, store: Store) -> None:
+def test_a_store_that_closes_leaves_no_lease_behind(shared: Pool, store: Store) -> None:
     """Its reads are over; what they asked to keep is told at the latest now."""
     store.put("k", b"v")
-    with Store(lane=shared.lane, tenant=store.config.tenant) as reader:
+    with Store(**shared.settings, tenant=store.config.tenant) as reader:
         assert reader.get("k") == b"v"
     assert store.remove("k", force=False)
 
@@ -331,7 +332,7 @@ def test_a_call_raises_unavailable_when_the_master_is_gone() -> None:
 
 
 def test_settings_are_checked_by_name() -> None:
-    for settings in ({"control": "grpc"}, {"control": "x"}, {"checksum": "x"}, {"tenant": ""}):
+    for settings in ({"control": "x"}, {"checksum": "x"}, {"tenant": ""}):
         with pytest.raises(InvalidArgument, match=str(next(iter(settings)))):
             Store("127.0.0.1:1", **settings)  # type: ignore[arg-type]
     for capacity in ("-5", "50%", "abc", "", "1"):
@@ -341,8 +342,8 @@ def test_settings_are_checked_by_name() -> None:
         Store.embedded("1mb", master_settings={"colour": 1})
 
 
-def test_tenants_do_not_see_each_other(shared: Store, store: Store) -> None:
-    with Store(lane=shared.lane, tenant="another") as other:
+def test_tenants_do_not_see_each_other(shared: Pool, store: Store) -> None:
+    with Store(**shared.settings, tenant="another") as other:
         store.put("k", b"mine")
         other.put("k", b"theirs")
         assert (store.get("k"), other.get("k")) == (b"mine", b"theirs")
@@ -384,10 +385,10 @@ def test_a_forked_child_of_an_embedded_store_ends(closes: bool) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "7 b'v'\n", "")
 
 
-def test_exists_get_and_list_agree_while_two_put_the_same_keys(shared: Store, store: Store) -> None:
+def test_exists_get_and_list_agree_while_two_put_the_same_keys(shared: Pool, store: Store) -> None:
     """User problem 5: one writer's value a key, the loser hears "exists", and all answers agree."""
     keys = [f"k{index}" for index in range(50)]
-    with Store(lane=shared.lane, tenant=store.config.tenant) as other:
+    with Store(**shared.settings, tenant=store.config.tenant) as other:
         answers: dict[str, list[Any]] = {}
         barrier = threading.Barrier(2)
 

@@ -14,6 +14,14 @@ from mooncake_client.dropin import MooncakeDistributedStore
 from mooncake_client.dropin.buffers import RegisteredBuffers
 from mooncake_client.dropin.pieces import STAGING_BYTES_MAX, Staging
 
+
+@pytest.fixture(scope="module", params=["lane", "grpc"])
+def control(request: pytest.FixtureRequest) -> str:
+    """Every test of this module, over either door."""
+    door: str = request.param
+    return door
+
+
 Dropin = MooncakeDistributedStore
 
 

@@ -267,11 +267,18 @@ def test_answer_before_setup(row: Row) -> None:
     check(row, MooncakeDistributedStore())
 
 
+@pytest.fixture(scope="module", params=["lane", "grpc"])
+def control(request: pytest.FixtureRequest) -> str:
+    """Every test of this module, over either door."""
+    door: str = request.param
+    return door
+
+
 @pytest.fixture(scope="module")
-def joined(master_address: str) -> Iterator[Dropin]:
+def joined(master_address: str, control: str) -> Iterator[Dropin]:
     store = MooncakeDistributedStore()
     settings = ("127.0.0.1", "P2PHANDSHAKE", 64 * MIB, 16 * MIB, "tcp", "", master_address)
-    assert store.setup(*settings, tenant_id="contract") == 0
+    assert store.setup(*settings, tenant_id=f"contract over {control}", control=control) == 0
     names = ["old", *(f"old{number}" for number in range(1, 8)), "old4a", "old4b"]
     assert store.put_batch(names, [b"value"] * len(names)) == 0
     yield store

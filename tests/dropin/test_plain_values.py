@@ -10,6 +10,14 @@ from dropin.memory import pattern
 from mooncake_client import Store
 from mooncake_client.dropin import MooncakeDistributedStore, ReplicateConfig, SoftPinAction
 
+
+@pytest.fixture(scope="module", params=["lane", "grpc"])
+def control(request: pytest.FixtureRequest) -> str:
+    """Every test of this module, over either door."""
+    door: str = request.param
+    return door
+
+
 Dropin = MooncakeDistributedStore
 
 

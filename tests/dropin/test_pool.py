@@ -33,6 +33,14 @@ from mooncake_client.dropin import (
 from mooncake_client.dropin.async_store import MooncakeDistributedStoreAsync
 from mooncake_client.story import story
 
+
+@pytest.fixture(scope="module", params=["lane", "grpc"])
+def control(request: pytest.FixtureRequest) -> str:
+    """Every test of this module, over either door."""
+    door: str = request.param
+    return door
+
+
 Dropin = MooncakeDistributedStore
 
 

@@ -16,7 +16,7 @@ import processes
 import pytest
 
 from mooncake_client import Store
-from mooncake_store.errors import StoreError
+from mooncake_store.errors import StoreError, Unavailable
 
 KEYS = [f"k{index}" for index in range(300)]
 VALUES = [random.Random(key).randbytes(3_000) for key in KEYS]
@@ -95,8 +95,9 @@ def test_a_remove_answered_without_a_stopped_node_outlives_the_master(many: bool
 class Storm:
     """Threads that put, remove and read values of their own until they are told to end."""
 
-    def __init__(self, address: str, threads: int) -> None:
+    def __init__(self, address: str, control: str, threads: int) -> None:
         self._address = address
+        self._control = control
         self._over = threading.Event()
         self._changed = threading.Condition()
         self.stored: set[str] = set()
@@ -116,7 +117,7 @@ class Storm:
             assert self._changed.wait_for(lambda: len(self.stored) >= wanted, processes.HANG_S)
 
     def _work(self, who: int) -> None:
-        with Store(self._address) as store:
+        with Store(self._address, control=self._control) as store:
             number = 0
             while not self._over.is_set():
                 key, earlier, doomed = f"{who}/{number}", f"{who}/{number // 2}", f"{who}/{number - 5}"
@@ -150,7 +151,10 @@ class Storm:
 
 
 @pytest.mark.slow
-def test_masters_killed_amid_calls_lose_no_acknowledged_put_and_undo_no_remove(tmp_path: Path) -> None:
+@pytest.mark.parametrize("control", ["lane", "grpc"])
+def test_masters_killed_amid_calls_lose_no_acknowledged_put_and_undo_no_remove(
+    control: str, tmp_path: Path
+) -> None:
     """UP 3: amid puts, reads and removes too."""
     port = processes.free_port()
     flags = [f"--state_file={tmp_path / 'reign.json'}"]
@@ -160,17 +164,39 @@ def test_masters_killed_amid_calls_lose_no_acknowledged_put_and_undo_no_remove(t
         for _ in range(2):
             node = running.enter_context(processes.node(address, "--global_segment_size=512mb"))
             node.wait_for(processes.NODE_READY)
-        with Storm(address, threads=3) as storm:
+        with Storm(address, control, threads=3) as storm:
             for _ in range(3):
                 storm.wait_for_more(300)
                 master.end(signal.SIGKILL)
                 master = running.enter_context(processes.master(port, *flags))
                 master.wait_for(processes.MASTER_READY)
         assert storm.wrong == []
-        with Store(address) as store:
+        with Store(address, control=control) as store:
             kept = sorted(storm.stored)
             deadline = time.monotonic() + processes.HANG_S
             while None in (found := store.get_many(kept)) and time.monotonic() < deadline:
                 continue
             assert found == [storm.value(key) for key in kept]
             assert store.get_many(sorted(storm.removed)) == [None] * len(storm.removed)
+
+
+@pytest.mark.parametrize("control", ["lane", "grpc"])
+def test_a_stopped_master_costs_a_call_its_deadline_and_no_more(control: str) -> None:
+    """It goes on where it was: clients, leases and values are as before."""
+    with contextlib.ExitStack() as running:
+        master = running.enter_context(processes.master())
+        address = processes.address_of(master)
+        node = running.enter_context(processes.node(address, "--global_segment_size=64mb"))
+        node.wait_for(processes.NODE_READY)
+        store = running.enter_context(Store(address, control=control))
+        store.put("k", b"value")
+        processes.stop(master.pid)
+        try:
+            for _ in range(3):
+                with pytest.raises(Unavailable):
+                    store.get("k", timeout_ms=300)
+        finally:
+            master.send(signal.SIGCONT)
+        assert store.get("k") == b"value"
+        assert store.put("another", b"value") == "stored"
+        assert store.door == control

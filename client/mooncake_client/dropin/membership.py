@@ -54,9 +54,11 @@ class Membership:
                 "tenant": config.tenant_id,
                 "name": config.local_hostname,
                 "connect_timeout_ms": CONNECT_TIMEOUT_MS,
+                "control": config.control or None,
             },
         )
-        self.client = connect(self._client_config)
+        self._handles = connect(self._client_config)
+        self.client = cast(_core.Client, self._handles.client)
         self._metrics: ClientMetrics | None = None
         if config.enable_client_http_server and client_metrics_enabled():
             self._metrics = ClientMetrics()
@@ -176,7 +178,11 @@ class Membership:
         """Of the memory lent, summed over its nodes, and of what this store moved."""
         with self._lock:
             nodes = set(self._nodes.values())
-        total = {"nodes": len(nodes), "connected": int(self.client.is_connected)}
+        total = {
+            "nodes": len(nodes),
+            "connected": int(self.client.is_connected),
+            "control_over_grpc": int(self.client.is_over_grpc),
+        }
         for node in nodes:
             for name, value in node.status()["stats"].items():
                 total[name] = total.get(name, 0) + value
@@ -192,4 +198,4 @@ class Membership:
             http.end()
         for node in nodes:
             node.stop()
-        self.client.close()
+        self._handles.end()

@@ -98,6 +98,7 @@ class MooncakeConfig:
     local_hostname: of this process, with or without a port; others dial it when memory is lent.
     global_segment_size: memory lent to the pool; 0: this process only reads and writes.
     protocol: what is not tcp is carried by tcp too, with a warning.
+    control: the client's door to the master, as of `Store`; empty: MOONCAKE_CONTROL, else auto.
     """
 
     local_hostname: str
@@ -112,6 +113,7 @@ class MooncakeConfig:
     tenant_id: str = "default"
     enable_client_http_server: bool = False
     client_http_port: int = 9300
+    control: str = ""
 
     def __post_init__(self) -> None:
         for name in ("local_hostname", "metadata_server", "master_server_address"):
