@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -262,3 +263,19 @@ def test_server_names_what_is_wrong(
         assert ended.value.code == 2
         assert named in capsys.readouterr().err
     assert main(["--max-wait-time=0"]) == 1
+
+
+def test_server_names_the_flag_and_not_the_file_where_the_flag_is_wrong(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mooncake.json"
+    file.write_text('{"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE"}', encoding="utf-8")
+    for flag, named in (
+        ("golbal=1", "-D golbal: unknown setting 'golbal'"),
+        ("master_server_addr", "-D 'master_server_addr' is not KEY=VALUE"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["--config", str(file), "-D", flag])
+        told = capsys.readouterr().err
+        assert named in told
+        assert str(file) not in told

@@ -106,6 +106,8 @@ def test_dict_as_a_keyword(fresh: Dropin, master_address: str) -> None:
         ({"master_server_addr": "etcd://127.0.0.1:2379"}, "etcd"),
         ({"master_server_address": "127.0.0.1:1"}, "master_server_address is given twice"),
         ({"protocol": ""}, "protocol"),
+        ({"protocol": "tcpp"}, "protocol 'tcpp' is unknown"),
+        ({"control": "carrier"}, "control: 'carrier' is unknown"),
         ({"enable_ssd_offload": "maybe"}, "enable_ssd_offload.*maybe"),
         ({"client_http_port": "70000"}, "client_http_port.*70000"),
         ({"metadata_server": None}, "metadata_server"),

@@ -255,11 +255,14 @@ def test_put_that_fails_leaves_nothing(kind: type[PlainStore], end: str) -> None
     assert store.values == {}
 
 
-def test_put_that_fails_says_why_also_when_nothing_can_be_removed() -> None:
+def test_put_that_fails_says_why_also_when_nothing_can_be_removed(caplog: pytest.LogCaptureFixture) -> None:
     store = PlainStore()
     store.refused |= {"/meta": -200, "remove": -900}
-    with pytest.raises(RuntimeError, match="-200"):
+    with pytest.raises(RuntimeError, match="-200"), caplog.at_level("WARNING", "mooncake_store.dropin"):
         MooncakeBundleTransfer(store).put_bundle(b"meta", {"payload": b"data"})
+    assert store.values  # what is left is told by its keys
+    [told] = caplog.messages
+    assert all(key in told for key in store.values)
 
 
 def test_memory_that_cannot_be_registered_is_given_back() -> None:

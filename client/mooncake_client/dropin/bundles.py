@@ -12,6 +12,7 @@ that was changed is not believed: no key outside the bundle is read or removed.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mooncake_client.dropin.codes import INVALID_PARAMS, OBJECT_NOT_FOUND, OK
+
+log = logging.getLogger("mooncake_store.dropin")
+
+KEYS_TOLD_MAX: Final = 20
+"""Of those left behind, in one line of the log."""
 
 DEFAULT_BUNDLE_CHUNK_BYTES: Final = 64 << 20
 MANIFEST_VERSION: Final = 1
@@ -428,11 +434,22 @@ class Bundles:
         try:
             self._payloads.remove(written)
         except Exception:
-            for key in written:
-                try:
-                    self._payloads.remove([key])
-                except Exception:
-                    continue
+            left = [key for key in written if not self._is_removed(key)]
+            if left:
+                log.warning(
+                    "%d keys of a bundle whose put failed could not be removed and stay in the pool: %s",
+                    len(left),
+                    ", ".join(map(repr, left[:KEYS_TOLD_MAX]))
+                    + (", ..." if len(left) > KEYS_TOLD_MAX else ""),
+                )
+
+    def _is_removed(self, key: str) -> bool:
+        try:
+            self._payloads.remove([key])
+        except Exception as error:
+            log.debug("remove of %r: %s", key, error)
+            return False
+        return True
 
     def _resolved(self, ref: RemoteBundleRef | Mapping[str, Any]) -> RemoteBundleRef:
         """The reference with its manifest, read where it has none, and checked."""

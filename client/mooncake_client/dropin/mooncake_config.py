@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from mooncake_store.endpoints import Endpoint, is_wildcard, parse_endpoint, parse_endpoints
@@ -126,7 +127,10 @@ class MooncakeConfig:
             raise InvalidArgument(f"protocol is {self.protocol!r}; tcp is what this store speaks")
         self.protocol = self.protocol.strip().lower()
         if self.protocol not in KNOWN_PROTOCOLS:
-            log.warning("protocol %r is not one that is known; tcp carries the data", self.protocol)
+            raise InvalidArgument(
+                f"protocol {self.protocol!r} is unknown; tcp is what this store speaks, in place of "
+                f"{', '.join(sorted(KNOWN_PROTOCOLS - {'tcp'}))} too"
+            )
         self.enable_ssd_offload = parse_bool(self.enable_ssd_offload, field="enable_ssd_offload")
         self.enable_client_http_server = parse_bool(
             self.enable_client_http_server, field="enable_client_http_server"
@@ -170,7 +174,7 @@ class MooncakeConfig:
 
 
 def load_config(path: str, overrides: Mapping[str, Any]) -> MooncakeConfig:
-    """From a file, or as the environment says where `path` is empty; overrides win over either."""
+    """From a file, or as the environment says where `path` is empty; overrides (`-D`) win over either."""
     path = path or os.environ.get("MOONCAKE_CONFIG_PATH", "")
     settings = file_settings(path) if path else environment_settings()
     for name in overrides:
@@ -184,7 +188,12 @@ def load_config(path: str, overrides: Mapping[str, Any]) -> MooncakeConfig:
             " The one names a file, the other a master (host:port)"
         )
     defaults = FILE_DEFAULTS if path else ENVIRONMENT_DEFAULTS
-    return from_mapping({**settings, **overrides}, defaults, where=path or "the environment")
+    return from_mapping(
+        {**settings, **overrides},
+        defaults,
+        where=path or "the environment",
+        elsewhere={name: f"-D {name}" for name in overrides},
+    )
 
 
 def file_settings(path: str) -> dict[str, Any]:
@@ -268,8 +277,17 @@ DICT_DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
-def from_mapping(values: Mapping[str, Any], defaults: Mapping[str, Any], *, where: str) -> MooncakeConfig:
-    """The settings that `values` names in any spelling; twice the same is once."""
+def from_mapping(
+    values: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    *,
+    where: str,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> MooncakeConfig:
+    """The settings that `values` names in any spelling; twice the same is once.
+
+    where: they come from, for errors; elsewhere: those that come from another place, by name.
+    """
     fields = MooncakeConfig.__dataclass_fields__
     given: dict[str, Any] = {}
     for name, value in values.items():
@@ -277,9 +295,11 @@ def from_mapping(values: Mapping[str, Any], defaults: Mapping[str, Any], *, wher
         if field not in fields:
             if name in OF_CLIENTS:
                 continue
-            raise InvalidArgument(f"{where}: unknown setting {name!r}{_nearest(name)}")
+            raise InvalidArgument(f"{elsewhere.get(name, where)}: unknown setting {name!r}{_nearest(name)}")
         if field in given and given[field] != value:
-            raise InvalidArgument(f"{where}: {field} is given twice: {given[field]!r} and {value!r}")
+            raise InvalidArgument(
+                f"{elsewhere.get(name, where)}: {field} is given twice: {given[field]!r} and {value!r}"
+            )
         given[field] = value
     settings = {**defaults, **given}
     missing = [
