@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MASTER_VARIABLE = "MOONCAKE_MASTER"
 CONTROL_VARIABLE = "MOONCAKE_CONTROL"
 KEYS_SHOWN = 1_000
+CLI_SESSION = "mooncake-cli"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +85,7 @@ def application() -> "typer.Typer":
         return Store(
             connected["master"],
             tenant=connected["tenant"],
-            name="mooncake-cli",
+            name=CLI_SESSION,
             control=connected["control"],
         )
 
@@ -109,11 +110,15 @@ Show = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 def _add_pool_commands(app: "typer.Typer", store: Callable[[], "Store"], show: Show) -> None:
     import typer
 
+    from mooncake_client.status_text import status_lines
+
     @app.command()
     def status() -> None:
-        """The master's counters and gauges."""
+        """How the pool is, in a few lines; then the master's counters and gauges."""
         with store() as pool:
-            show(f"master, asked over {pool.door}", ("name", "value"), sorted(pool.stats().items()))
+            stats, segments, door = pool.stats(), pool.segments(), pool.door
+        print("\n".join(status_lines(stats, segments)))
+        show(f"master, asked over {door}", ("name", "value"), sorted(stats.items()))
 
     @app.command()
     def segments() -> None:
@@ -212,11 +217,14 @@ def _add_story_commands(app: "typer.Typer", connected: dict[str, str], store: Ca
     @app.command()
     def events(
         limit: Annotated[int, typer.Option(min=1, max=EVENTS_MAX, help="Newest events.")] = EVENTS_SHOWN,
+        every: Annotated[bool, typer.Option("--all", help="With the sessions of this command.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     ) -> None:
         """What happened lately: sessions and segments that came and went and why, epochs, rebuilds."""
         with store() as pool:
-            found = pool.events(events_max=limit)
+            found = pool.events(events_max=limit if every else EVENTS_MAX)
+        if not every:
+            found = story_text.without_sessions_of(found, CLI_SESSION, limit)
         print(story_text.as_json(found) if as_json else "\n".join(story_text.event_lines(found)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from mooncake_client.story import Copy, Event, EventKind, KeyState, SegmentState, Story
@@ -115,6 +115,17 @@ def event_lines(story: Story) -> Iterator[str]:
             f"the journal has forgotten {story.forgotten_events} events, all from before "
             f"{ago(story.oldest_event_ms_ago)} (--journal_events of the master)"
         )
+
+
+def without_sessions_of(story: Story, name: str, events_max: int) -> Story:
+    """The newest events but those of sessions of this name: of a command, say, that asks every minute."""
+    kept = [
+        event
+        for event in story.events
+        if event.name != name or event.kind not in (EventKind.SESSION_OPENED, EventKind.SESSION_ENDED)
+    ]
+    has_older = story.has_older_events or len(kept) > events_max
+    return replace(story, events=tuple(kept[-events_max:]), has_older_events=has_older)
 
 
 def as_json(story: Story, **subject: str) -> str:

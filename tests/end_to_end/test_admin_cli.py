@@ -54,7 +54,10 @@ def test_segments_and_status_show_the_pool(master: str, capfd: pytest.CaptureFix
     assert run(master, "segments") == 0
     assert "seg-a" in capfd.readouterr().out
     assert run(master, "status") == 0
-    assert "key_count" in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert shown.startswith("master: serving, epoch ")
+    for part in ("memory: 1 segment, 8MiB, ", "values: ", "sessions: ", "key_count"):
+        assert part in shown
 
 
 def test_an_error_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -129,4 +132,11 @@ def test_stat_tells_of_a_node_and_events_what_happened_lately(
     assert "segment seg-a joined the pool" in shown
     assert "the master took epoch" in shown
     assert run(master, "events", "--json") == 0
-    assert json.loads(capfd.readouterr().out)["events"]
+    events = json.loads(capfd.readouterr().out)["events"]
+    assert events
+    assert not [event for event in events if event["name"] == "mooncake-cli"]
+    assert run(master, "events", "--all", "--json") == 0
+    every = json.loads(capfd.readouterr().out)["events"]
+    assert [event for event in every if event["name"] == "mooncake-cli"]
+    assert run(master, "events", "--limit", "1") == 0
+    assert "older events are left out" in capfd.readouterr().out
