@@ -27,6 +27,24 @@ TEST(a_process_that_started_where_another_died_is_not_avoided) {
     CHECK_EQUAL(put(w, {"b"}, {"berry"})[0], Status::kOk);
 }
 
+// Found by a newcomer: with the only node stopped, puts said that the pool was full.
+TEST(a_pool_without_a_node_that_answers_is_told_from_a_full_one) {
+    World w;
+    w.placement = {11};
+    w.node(11).failure = Failure::kDial;
+    const std::vector<PutItem> items{{"b", 5, 0, wire::crc32c(0, "berry", 5), {}}};
+    PutBatch ill(w.cluster, w.now_ms + 10'000, items, {});
+    w.run(ill, {"berry"});
+    CHECK_EQUAL(ill.statuses()[0], Status::kNoSpace);
+    CHECK(ill.why().find("1 segments were left out") != std::string::npos);
+    World full;
+    full.placement = {};
+    PutBatch none(full.cluster, full.now_ms + 10'000, items, {});
+    full.run(none, {"berry"});
+    CHECK_EQUAL(none.statuses()[0], Status::kNoSpace);
+    CHECK(none.why().find("left out") == std::string::npos);
+}
+
 // Found by reading: every node that ever was, at whatever port it got, stayed in the client's tables for
 // good.
 TEST(nodes_that_come_and_go_by_the_thousand_are_forgotten) {

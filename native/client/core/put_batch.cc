@@ -128,6 +128,7 @@ void PutBatch::ask_put_start(Actions& actions) {
     }
     std::vector<wire::SegmentId> avoided;
     cluster_.avoid(avoided);
+    avoided_count_ = avoided.size();
     const std::vector<std::string_view> preferred(options_.preferred.begin(), options_.preferred.end());
     auto writer = begin_ask(wire::Verb::kPutStart, true);
     wire::encode_put_start(prefix(), avoided, options_.placement, preferred, keys, sizes, parents, writer);
@@ -195,6 +196,11 @@ void PutBatch::settle_ungranted(std::uint32_t index, wire::Status status, std::u
     // Somebody's put is under way, a bound is reached, or the nodes have not told a new master all they hold.
     if (status != wire::Status::kNotReady && status != wire::Status::kBusy &&
         status != wire::Status::kRebuilding) {
+        // Else a pool whose nodes are ill reads as one that is full.
+        if (status == wire::Status::kNoSpace && avoided_count_ != 0) {
+            set_why(std::to_string(avoided_count_) +
+                    " segments were left out: their nodes do not answer this client");
+        }
         answer(index, status);
         return;
     }

@@ -112,7 +112,8 @@ class PutBatch final : public Operation {
     std::size_t open_writes_ = 0;
     std::size_t queued_count_ = 0;
     std::size_t waiting_count_ = 0;
-    std::size_t scan_from_ = 0;  // no queued key below it
+    std::size_t avoided_count_ = 0;  // segments that the last put_start left out
+    std::size_t scan_from_ = 0;      // no queued key below it
 };
 
 }  // namespace mooncake::client
