@@ -117,8 +117,14 @@ class GrpcBridge:
             thread = threading.Thread(
                 target=self._run, args=(connection,), name="grpc-bridge-connection", daemon=True
             )
+            try:
+                thread.start()
+            except RuntimeError as error:  # no thread can be had now; the call asks again
+                log.debug("a connection to %s: %s", master, error)
+                connection.end()
+                end.close()
+                return
             self._connections[connection] = thread
-        thread.start()
 
     def _run(self, connection: _Connection) -> None:
         _name_thread()

@@ -238,29 +238,27 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_master_that_answers_what_cannot_be_is_an_error_in_time(lie: Callable[[str], Any]) -> None:
+@pytest.mark.parametrize("name", LIES)
+def test_a_master_that_answers_what_cannot_be_is_an_error_in_time(name: str) -> None:
+    lie = LIES[name]
     server = grpc.server(futures.ThreadPoolExecutor(4))
     pb_grpc.add_MasterServiceServicer_to_server(Liar(lie), server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         with Store(f"127.0.0.1:{port}", control="grpc", rpc_timeout_ms=1_000) as store:
-            calls: list[Callable[[], Any]] = [
-                lambda: store.exists("k"),
-                lambda: store.match_prefix(["k"]),
-                lambda: store.get("k"),
-                lambda: store.put("k", b"v"),
-                lambda: store.segments(),
-            ]
-            answers = []
-            for call in calls:
-                try:
-                    answers.append(call())
-                except StoreError as error:
-                    answers.append(error)
-            assert any(isinstance(answer, StoreError) for answer in answers), answers
-            assert not any(isinstance(answer, bytes) for answer in answers), answers
+            calls: dict[str, Callable[[], Any]] = {
+                "exists": lambda: store.exists("k"),
+                "get": lambda: store.get("k"),
+                "put": lambda: store.put("k", b"v"),
+                "match_prefix": lambda: store.match_prefix(["k"]),
+                "segments": lambda: store.segments(),
+            }
+            for verb, call in calls.items():
+                if name == "empty messages" and verb in ("match_prefix", "segments"):
+                    continue  # nothing there: that can be
+                with pytest.raises(StoreError):
+                    pytest.fail(f"{verb} answered {call()!r}")
     finally:
         server.stop(0)
 

@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import processes
@@ -200,3 +201,17 @@ def test_a_stopped_master_costs_a_call_its_deadline_and_no_more(control: str) ->
         assert store.get("k") == b"value"
         assert store.put("another", b"value") == "stored"
         assert store.door == control
+
+
+@pytest.mark.parametrize("control", ["lane", "grpc"])
+def test_a_call_made_without_a_master_is_answered_by_the_next(control: str) -> None:
+    """In another reign and session."""
+    port = processes.free_port()
+    with contextlib.ExitStack() as running:
+        master = running.enter_context(processes.master(port))
+        store = running.enter_context(Store(processes.address_of(master), control=control))
+        store.stats()
+        master.end(signal.SIGKILL)
+        asking = running.enter_context(ThreadPoolExecutor(1)).submit(store.stats, timeout_ms=60_000)
+        running.enter_context(processes.master(port))
+        assert asking.result(processes.HANG_S)["active_session_count"] >= 1

@@ -5,6 +5,7 @@ from mutants.planted import Edit, Mutant, native, test
 CORE = "client_core_test"
 PEERS = "client_peers_test"
 LOST = "end_to_end/test_lost_master"
+CONTROL = "client/test_control"
 
 MUTANTS = [
     # -- a lost master
@@ -31,6 +32,47 @@ MUTANTS = [
             ),
         ),
         (test(LOST, "test_calls_stop_waiting_for_a_master_that_all_have_waited_for"),),
+    ),
+    # -- the door to the master
+    Mutant(
+        "grpc-alone-dials-the-lane",
+        "control=grpc tries the lane first, as auto does.",
+        (
+            Edit(
+                "native/client/keeper.cc",
+                "if (options.control != Control::kGrpc) {",
+                "if (options.control != Control::kLane) {",
+            ),
+        ),
+        (test(CONTROL, "test_grpc_alone_never_dials_the_lane"),),
+    ),
+    Mutant(
+        "grpc-status-cut-to-16-bits",
+        "A status that a frame has no room for is cut, and may become OK.",
+        (
+            Edit(
+                "client/mooncake_client/grpc_verbs.py",
+                "    if not _STATUS_MIN <= number <= 0:\n",
+                "    if not -(1 << 31) <= number < 1 << 31:\n",
+            ),
+        ),
+        (test(CONTROL, "test_a_master_that_answers_what_cannot_be_is_an_error_in_time"),),
+    ),
+    Mutant(
+        "grpc-lost-answer-is-a-refusal",
+        "A master that is gone answers the call with an error instead of being asked again.",
+        (
+            Edit(
+                "client/mooncake_client/grpc_bridge.py",
+                "        if name in _LOST and not is_told:\n",
+                "        if name in () and not is_told:\n",
+            ),
+        ),
+        (
+            test(
+                "end_to_end/test_master_restart", "test_a_call_made_without_a_master_is_answered_by_the_next"
+            ),
+        ),
     ),
     # -- reads
     Mutant(
