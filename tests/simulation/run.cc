@@ -19,9 +19,10 @@ namespace wire = mooncake::wire;
 namespace {
 
 constexpr Ms kFaultPeriodMs = 100;
-constexpr Ms kBusyMaxMs = 120'000;  // a run whose calls make no progress
-constexpr Ms kSettleMs = 6'000;     // beyond every deadline of the plan
-constexpr Ms kEmptyMs = 2'500;      // for the last retires and reports
+constexpr Ms kBusyMaxMs = 120'000;   // a run whose calls make no progress
+constexpr Ms kSettleMs = 6'000;      // beyond every deadline of the plan
+constexpr Ms kQuestionsOfATask = 3;  // each with a deadline of its own: a rebuild may take the whole of one
+constexpr Ms kEmptyMs = 2'500;       // for the last retires and reports
 constexpr Ms kRepeatAnswerMs = 2'000;
 constexpr std::uint64_t kRepeatFrameBytesMax = 64u << 10;
 constexpr std::size_t kStoryLinesMax = 400;
@@ -159,7 +160,8 @@ std::uint64_t Run::go() {
     misfortune();
     run_until([&] { return workload_.is_over(); }, "the calls", kBusyMaxMs);
     heal();
-    run_until([&] { return workload_.calls_under_way() == 0; }, "the last calls", kSettleMs);
+    run_until([&] { return workload_.calls_under_way() == 0; }, "the last calls",
+              kQuestionsOfATask * kSettleMs);
     run_until(
         [&] {
             cluster_.kill_old_masters();
