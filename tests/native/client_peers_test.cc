@@ -102,7 +102,7 @@ TEST(more_segments_than_are_remembered_are_learnt_anew) {
 TEST(one_that_answers_again_is_found_among_many_that_do_not) {
     World w;
     w.nodes.clear();
-    constexpr wire::SegmentId kNodes = 100;
+    constexpr wire::SegmentId kNodes = 300;  // more than get their turn before the first ones are due again
     std::vector<std::string> keys;
     for (wire::SegmentId segment = 1; segment <= kNodes; ++segment) {
         const std::string endpoint = "tcp://node:" + std::to_string(segment);
@@ -112,10 +112,11 @@ TEST(one_that_answers_again_is_found_among_many_that_do_not) {
     }
     get(w, keys);
     CHECK_EQUAL(w.cluster.unreachable_count(), kNodes);
-    for (wire::SegmentId well = 1; well <= kNodes; ++well) {
-        w.node(well).failure.reset();
+    // The one that was met last comes back first.
+    for (wire::SegmentId ill = kNodes; ill-- > 0;) {
+        w.node(ill + 1).failure.reset();
         const auto since_ms = w.now_ms;
-        while (w.cluster.unreachable_count() > kNodes - well) {
+        while (w.cluster.unreachable_count() > ill) {
             const auto due = w.cluster.probes_due(w.now_ms);
             CHECK(due.size() <= kProbesMax);
             CHECK(w.cluster.probes_due(w.now_ms).empty() || due.size() < kProbesMax);
