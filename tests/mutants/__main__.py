@@ -23,7 +23,7 @@ LINES_SHOWN = 40
 
 def main() -> int:
     options = _options()
-    mutants = _chosen(options.only, options.python)
+    mutants = chosen(options.only, options.python)
     scratch = Scratch(options.scratch)
     scratch.prepare()
     seeds = tuple(range(options.seed, options.seed + options.seeds))
@@ -65,19 +65,19 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _chosen(only: str, python: bool) -> list[Mutant]:
+def chosen(only: str, python: bool) -> list[Mutant]:
+    """In the order in which they are planted."""
     parts = [part.strip() for part in only.split(",") if part.strip()]
     exact = [mutant for mutant in MUTANTS if mutant.name in parts]
-    chosen = (
-        [mutant for mutant in MUTANTS if any(part in mutant.name for part in parts)] if parts else MUTANTS
-    )
+    found = [mutant for mutant in MUTANTS if any(part in mutant.name for part in parts)] if parts else MUTANTS
     if parts and len(exact) == len(parts):
-        chosen = exact
-    chosen = [mutant for mutant in chosen if not (python and mutant.is_compiled)]
-    if not chosen:
+        found = exact
+    found = [mutant for mutant in found if not (python and mutant.is_compiled)]
+    if not found:
         raise SystemExit(f"no planted bug has a name with {only!r}; there are:\n" + _names())
-    # Those of one file together: it is compiled once for each, and not in between.
-    return sorted(chosen, key=lambda mutant: (not mutant.is_compiled, mutant.edits[0].file))
+    # Those of Python first, over native code without a bug: a compiled one stays built until the next. Those
+    # of one file together: it is compiled once for each, and not in between.
+    return sorted(found, key=lambda mutant: (mutant.is_compiled, mutant.edits[0].file))
 
 
 def _names() -> str:

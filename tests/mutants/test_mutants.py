@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from mutants import sight
+from mutants.__main__ import chosen
 from mutants.catalogue import MUTANTS
 from mutants.planted import ROOT, Edit, Mutant, Rotten, Sight, missing_sights
 from mutants.scratch import apply_all
@@ -29,6 +30,13 @@ def test_planted_bugs_have_names_and_stories_of_their_own() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 30
     assert len({mutant.story for mutant in MUTANTS}) == len(MUTANTS)
     assert all(mutant.story.endswith(".") for mutant in MUTANTS)
+
+
+def test_bugs_in_python_are_judged_over_native_code_without_a_bug() -> None:
+    """They came after the compiled ones, of which the last is still in the module that they run over."""
+    compiled = [mutant.is_compiled for mutant in chosen("", python=False)]
+    assert compiled == sorted(compiled)
+    assert len(set(compiled)) == 2
 
 
 @pytest.mark.parametrize("text", ["", "a b", "b b"])
