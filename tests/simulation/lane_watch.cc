@@ -195,10 +195,11 @@ void LaneWatch::check_session(const Host& master, const Request& request, const 
     if (request.session == 0) return;
     Heard& heard = heard_[request.session];
     if (request.verb == Verb::kHeartbeat && wire::ok(header.status)) {
-        if (heard.epoch != header.epoch) heard = {};
-        heard = {header.epoch, std::max(heard.sent_ms, request.sent_ms)};
+        if (heard.epoch != header.epoch || heard.master != master.name) heard = {};
+        heard = {header.epoch, master.name, std::max(heard.sent_ms, request.sent_ms)};
     }
-    if (header.status != Status::kSessionUnknown || heard.epoch != header.epoch) return;
+    if (header.status != Status::kSessionUnknown) return;
+    if (heard.epoch != header.epoch || heard.master != master.name) return;
     // It notes the reading of its clock before, and counts the time of a stop up to a limit.
     const Ms early_ms = mooncake::master::kClockPeriodMs + 10 +
                         (master.went_on_ms + 100 >= heard.sent_ms ? kClockStepMaxMs : 0);

@@ -72,6 +72,7 @@ class LaneWatch {
     // When a heartbeat was sent that a master of this epoch has answered OK.
     struct Heard {
         std::uint64_t epoch = 0;
+        std::string master;  // two may reign in one epoch, and only one of them knows the session
         Ms sent_ms = 0;
     };
     std::map<mooncake::wire::SessionId, Heard> heard_;
