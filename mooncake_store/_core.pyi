@@ -822,6 +822,10 @@ class Client:
     ) -> tuple[int, int, int]:
         """Status of the question, keys present before the first miss, and why the next one is missing."""
     def remove_many(self, keys: Sequence[_Key], *, force: bool = False, timeout_ms: int = 0) -> list[int]: ...
+    def remove_copies(
+        self, keys: Sequence[_Key], segments: Sequence[int], *, timeout_ms: int = 0
+    ) -> list[int]:
+        """Of each value the copies on these segments, or all of it where it lies there alone."""
     def touch_many(self, keys: Sequence[_Key], *, timeout_ms: int = 0) -> list[int]: ...
     def list_keys(
         self, cursor: int = 0, *, limit: int = 1000, key_prefix: bytes = b"", timeout_ms: int = 0
@@ -934,6 +938,9 @@ class AsyncClient:
     ) -> PendingCall[tuple[int, int, int]]: ...
     def remove_many(
         self, keys: Sequence[_Key], *, force: bool = False, timeout_ms: int = 0
+    ) -> PendingCall[list[int]]: ...
+    def remove_copies(
+        self, keys: Sequence[_Key], segments: Sequence[int], *, timeout_ms: int = 0
     ) -> PendingCall[list[int]]: ...
     def touch_many(self, keys: Sequence[_Key], *, timeout_ms: int = 0) -> PendingCall[list[int]]: ...
     def list_keys(

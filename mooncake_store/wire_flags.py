@@ -6,6 +6,7 @@ from typing import Final
 
 REQUEST_FORCE: Final = 1
 REQUEST_WITHOUT_HOLD: Final = 2
+REQUEST_COPIES: Final = 8
 
 PUT_HARD_PIN: Final = 1
 PUT_SOFT_PIN: Final = 2

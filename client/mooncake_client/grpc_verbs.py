@@ -17,6 +17,7 @@ from mooncake_store.wire_flags import (
     PUT_LOCAL,
     PUT_SOFT_PIN,
     PUT_UPSERT,
+    REQUEST_COPIES,
     REQUEST_FORCE,
     REQUEST_WITHOUT_HOLD,
     SEGMENT_CONNECTED,
@@ -119,6 +120,7 @@ def _remove(body: bytes) -> pb.RemoveRequest:
         sequence=asked["sequence"],
         keys=asked["keys"],
         force=bool(asked["flags"] & REQUEST_FORCE),
+        only_segments=asked["avoid"] if asked["flags"] & REQUEST_COPIES else (),
     )
 
 

@@ -26,6 +26,7 @@ from mooncake_store.wire_flags import (
     PUT_LOCAL,
     PUT_SOFT_PIN,
     PUT_UPSERT,
+    REQUEST_COPIES,
     REQUEST_FORCE,
     REQUEST_WITHOUT_HOLD,
     SUBJECT_KEY,
@@ -255,7 +256,8 @@ class MasterServicer(pb_grpc.MasterServiceServicer):
             request.session,
             list(request.keys),
             sequence=request.sequence,
-            flags=REQUEST_FORCE if request.force else 0,
+            flags=REQUEST_FORCE * request.force | REQUEST_COPIES * bool(request.only_segments),
+            avoid=list(request.only_segments),
         )
         return _statuses(await self._door.ask("remove", body))
 

@@ -683,16 +683,18 @@ class PutRevokeRequest(_message.Message):
     def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., put_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RemoveRequest(_message.Message):
-    __slots__ = ("session", "sequence", "keys", "force")
+    __slots__ = ("session", "sequence", "keys", "force", "only_segments")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    ONLY_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     session: int
     sequence: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     force: bool
-    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., force: bool = ...) -> None: ...
+    only_segments: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, session: _Optional[int] = ..., sequence: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., force: bool = ..., only_segments: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("session", "cursor", "limit", "key_prefix")

@@ -392,6 +392,19 @@ Call match_prefix(nb::handle keys, bool hold) {
         });
 }
 
+Call remove_copies(nb::handle keys, std::vector<wire::SegmentId> segments) {
+    if (segments.empty() || segments.size() > wire::kAvoidMax) {
+        throw nb::value_error(
+            ("segments: " + std::to_string(segments.size()) + ", not 1 to " + std::to_string(wire::kAvoidMax))
+                .c_str());
+    }
+    return key_question(keys,
+                        [segments = std::move(segments)](Client& client, Client::Keys of_keys,
+                                                         const CallOptions& options, CallReport& report) {
+                            return client.remove_copies(of_keys, segments, options, report);
+                        });
+}
+
 Call remove_many(nb::handle keys, bool force) {
     return key_question(
         keys, [force](Client& client, Client::Keys of_keys, const CallOptions& options, CallReport& report) {

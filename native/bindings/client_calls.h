@@ -56,6 +56,7 @@ Call read_into(nb::handle opened, nb::handle targets);
 Call exists_many(nb::handle keys, bool hold);
 Call locate_many(nb::handle keys);
 Call match_prefix(nb::handle keys, bool hold);
+Call remove_copies(nb::handle keys, std::vector<wire::SegmentId> segments);
 Call remove_many(nb::handle keys, bool force);
 Call touch_many(nb::handle keys);
 Call list_keys(std::uint64_t cursor, std::uint32_t limit, const nb::bytes& key_prefix);
@@ -150,6 +151,13 @@ void define_calls(Bound& bound, Ask ask, const More&... more) {
                 return ask(self, remove_many(keys, force), timeout_ms);
             },
             "keys"_a, nb::kw_only(), "force"_a = false, "timeout_ms"_a = 0, more...)
+        .def(
+            "remove_copies",
+            [ask](Self& self, nb::handle keys, std::vector<wire::SegmentId> segments,
+                  std::uint64_t timeout_ms) {
+                return ask(self, remove_copies(keys, std::move(segments)), timeout_ms);
+            },
+            "keys"_a, "segments"_a, nb::kw_only(), "timeout_ms"_a = 0, more...)
         .def(
             "touch_many",
             [ask](Self& self, nb::handle keys, std::uint64_t timeout_ms) {

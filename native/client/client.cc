@@ -208,7 +208,8 @@ void OpenValues::read_into(std::span<const Target> targets, const CallOptions& o
 }
 
 std::vector<wire::Status> Client::key_batch(wire::Verb verb, std::uint32_t flags, Keys keys,
-                                            const CallOptions& options, CallReport& report) {
+                                            const CallOptions& options, CallReport& report,
+                                            std::span<const wire::SegmentId> segments) {
     if (refuses(*driver_, report)) return std::vector(keys.size(), wire::Status::kClosed);
     const auto deadline_ms = deadline_of(*driver_, options);
     if (verb == wire::Verb::kRemove && (flags & wire::kRemoveForce) == 0) {
@@ -217,7 +218,7 @@ std::vector<wire::Status> Client::key_batch(wire::Verb verb, std::uint32_t flags
         driver_->cluster().wait_releases_told(
             std::min(kReleasesWaitMs, deadline_ms - std::min(now, deadline_ms)));
     }
-    KeyBatch batch(driver_->cluster(), deadline_ms, verb, flags, keys);
+    KeyBatch batch(driver_->cluster(), deadline_ms, verb, flags, keys, segments);
     run(*driver_, batch, options, report);
     return batch.statuses();
 }
@@ -230,6 +231,11 @@ std::vector<wire::Status> Client::exists_many(Keys keys, bool hold, const CallOp
 std::vector<wire::Status> Client::remove_many(Keys keys, bool force, const CallOptions& options,
                                               CallReport& report) {
     return key_batch(wire::Verb::kRemove, force ? wire::kRemoveForce : 0U, keys, options, report);
+}
+
+std::vector<wire::Status> Client::remove_copies(Keys keys, std::span<const wire::SegmentId> segments,
+                                                const CallOptions& options, CallReport& report) {
+    return key_batch(wire::Verb::kRemove, wire::kRemoveCopies, keys, options, report, segments);
 }
 
 std::vector<wire::Status> Client::touch_many(Keys keys, const CallOptions& options, CallReport& report) {

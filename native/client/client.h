@@ -155,6 +155,9 @@ class Client {
     MatchAnswer match_prefix(Keys keys, bool hold, const CallOptions& options, CallReport& report);
     std::vector<wire::Status> remove_many(Keys keys, bool force, const CallOptions& options,
                                           CallReport& report);
+    // Of each value the copies on these segments (at most kAvoidMax), or all of it if it lies there alone.
+    std::vector<wire::Status> remove_copies(Keys keys, std::span<const wire::SegmentId> segments,
+                                            const CallOptions& options, CallReport& report);
     std::vector<wire::Status> touch_many(Keys keys, const CallOptions& options, CallReport& report);
 
     ListAnswer list(std::uint64_t cursor, std::uint32_t limit, std::string_view key_prefix,
@@ -186,7 +189,8 @@ class Client {
                                         std::span<const Target> targets, const CallOptions& options,
                                         CallReport& report);
     std::vector<wire::Status> key_batch(wire::Verb verb, std::uint32_t flags, Keys keys,
-                                        const CallOptions& options, CallReport& report);
+                                        const CallOptions& options, CallReport& report,
+                                        std::span<const wire::SegmentId> segments = {});
     template <class Encode>
     wire::Status question(wire::Verb verb, Encode encode, wire::Buffer& body, const CallOptions& options,
                           CallReport& report, bool is_mutating = false);

@@ -275,6 +275,9 @@ class Machine {
     // -- removal (remove_verbs.cc)
     bool remove_keys(State& command, Effects& effects);
     wire::Status remove_one(State& command, Ref ref, Effects& effects);
+    // The copies of a visible value on the segments that the request lists; the value, if these are all.
+    wire::Status remove_copies(State& command, Ref ref, Effects& effects);
+    bool has_value(std::uint32_t tenant, std::string_view key) const;
     // Ends the visible value: its replicas retire; the record goes unless a put needs it.
     void end_value(Ref ref, ReplicaEvent event, Effects& effects, std::vector<wire::ReplicaId>* retired);
     void erase_record(Ref ref);

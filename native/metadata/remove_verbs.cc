@@ -10,12 +10,14 @@ bool Machine::remove_keys(State& command, Effects& effects) {
     const auto& request = std::get<wire::KeysRequest>(command.message);
     if (!command.cursor) command.cursor.emplace(request.keys);
     const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;
+    const bool removes_copies = (command.prefix.flags & wire::kRemoveCopies) != 0;
     probe_keys(command, tenant, options_.keys_a_step_max, [&](std::string_view key, Ref ref) {
         if (wire::is_valid_key(key)) await_earlier_ends(table_.hash(tenant, key), command, effects);
         const wire::Status status =
             wire::is_valid_key(key) ? remove_one(command, ref, effects) : wire::Status::kInvalidKey;
-        // Whatever a node still comes with was removed by this.
-        if (status == wire::Status::kOk || status == wire::Status::kObjectNotFound) {
+        // Whatever a node still comes with was removed by this, unless another copy stays.
+        const bool is_gone = status == wire::Status::kOk || status == wire::Status::kObjectNotFound;
+        if (is_gone && !(removes_copies && has_value(tenant, key))) {
             note_removed(tenant, key, wire::make_id(epoch_, counter_));
             command.ends_unseen = is_rebuilding() && has_predecessor();
         }
@@ -33,15 +35,45 @@ bool Machine::remove_keys(State& command, Effects& effects) {
 wire::Status Machine::remove_one(State& command, Ref ref, Effects& effects) {
     if (ref == 0 || !freshen(ref, effects)) return wire::Status::kObjectNotFound;
     const bool force = (command.prefix.flags & wire::kRemoveForce) != 0;
+    const bool removes_copies = (command.prefix.flags & wire::kRemoveCopies) != 0;
     const Object& object = table_.object(ref);
     if (!object.is_visible()) {
-        if (!force) return wire::Status::kNotReady;
+        if (!force || removes_copies) return wire::Status::kNotReady;
         drop_put(puts_.find_record(ref), ReplicaEvent::kRevoked, effects, &command.retired);
         return wire::Status::kOk;
     }
     if (!force && object.is_leased(now_ms_)) return wire::Status::kObjectHasLease;
+    if (removes_copies) return remove_copies(command, ref, effects);
     ++counters_.removed_keys;
     end_value(ref, ReplicaEvent::kRemoved, effects, &command.retired);
+    return wire::Status::kOk;
+}
+
+bool Machine::has_value(std::uint32_t tenant, std::string_view key) const {
+    const Ref ref = table_.find(table_.hash(tenant, key), tenant, key);
+    return ref != 0 && table_.object(ref).is_visible();
+}
+
+wire::Status Machine::remove_copies(State& command, Ref ref, Effects& effects) {
+    Object& object = table_.object(ref);
+    std::array<Placed, wire::kReplicasMax> going;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < object.replica_count; ++i) {
+        const Placed one = placed(object, i);
+        if (command.avoid.contains(segments_.at(one.segment).id)) going[count++] = one;
+    }
+    if (count == 0) return wire::Status::kReplicaNotFound;
+    if (count == object.replica_count) {
+        ++counters_.removed_keys;
+        end_value(ref, ReplicaEvent::kRemoved, effects, &command.retired);
+        return wire::Status::kOk;
+    }
+    abandon_copy_of(ref, effects);
+    for (std::size_t i = 0; i < count; ++i) {
+        command.retired.push_back(going[i].replica);
+        drop_replica(ref, going[i], ReplicaEvent::kRemoved, effects);
+    }
+    object.replicas_wanted = object.replica_count;  // else a repair would bring them back
     return wire::Status::kOk;
 }
 

@@ -36,6 +36,8 @@ enum RequestFlags : std::uint32_t {
     kRemoveForce = 1,  // remove: also while a lease is held
     // exists, match_prefix, lookup: neither touch recency nor hold nor lease nor count (operators' questions)
     kWithoutHold = 2,
+    // remove: of each value only the copies on the segments of the list, which else names those out of reach
+    kRemoveCopies = 8,
 };
 
 // Segments this client cannot reach now: replicas there count as absent for it, and nothing is placed there.

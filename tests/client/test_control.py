@@ -17,6 +17,7 @@ import grpc
 import pytest
 from client.pools import closed_port, lending, master_without_lane
 from master.running import RunningMaster
+from processes import wait_until
 
 from mooncake_client import AsyncStore, Store, grpc_bridge
 from mooncake_client.grpc_verbs import VERBS
@@ -154,10 +155,10 @@ def test_a_batch_of_the_largest_size_is_one_request(master: Any) -> None:
 
 
 def test_closing_ends_calls_of_other_threads_and_the_threads_of_the_bridge(master: Any) -> None:
-    def mine() -> int:
-        return sum(thread.name.startswith("grpc-bridge") for thread in threading.enumerate())
+    def of_bridges() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name.startswith("grpc-bridge")}
 
-    before = mine()
+    before = of_bridges()  # of stores that tests before this one closed may still be ending
     store = Store(f"127.0.0.1:{master.grpc_port}", control="grpc", tenant="closing")
 
     def ask() -> str:
@@ -169,11 +170,11 @@ def test_closing_ends_calls_of_other_threads_and_the_threads_of_the_bridge(maste
 
     with futures.ThreadPoolExecutor(4) as pool:
         asking = [pool.submit(ask) for _ in range(4)]
-        while mine() < before + 3:
+        while len(of_bridges() - before) < 3:
             time.sleep(0)  # until the calls are under way
         store.close()
         assert {call.result(HANG_S) for call in asking} == {"closed"}
-    assert mine() == before
+    wait_until(lambda: not of_bridges() - before, "its threads end")
 
 
 def test_connections_beyond_the_bound_are_refused_and_calls_end_in_time(

@@ -208,6 +208,25 @@ def test_replica_clear(store: Dropin, join: JoinPool) -> None:
     assert store.batch_is_exist(["a", "b"]) == [0, 0]
 
 
+def test_one_copy_of_two_is_cleared(store: Dropin, join: JoinPool) -> None:
+    other = join(16 * MIB)
+    config = ReplicateConfig()
+    config.replica_num = 2
+    assert store.put("k", b"v", config) == 0
+    on = {
+        copy.get_memory_descriptor().buffer_descriptor.transport_endpoint
+        for copy in store.get_replica_desc("k")
+    }
+    assert on == {store.get_hostname(), other.get_hostname()}
+    assert store.batch_replica_clear(["k", "missing"], store.get_hostname()) == ["k"]
+    [left] = store.get_replica_desc("k")
+    assert left.get_memory_descriptor().buffer_descriptor.transport_endpoint == other.get_hostname()
+    assert store.batch_replica_clear(["k"], store.get_hostname()) == []
+    assert store.get("k") == b"v"
+    assert store.batch_replica_clear(["k"], other.get_hostname()) == ["k"]
+    assert store.is_exist("k") == 0
+
+
 def test_memory_is_lent_and_taken_back(join: JoinPool) -> None:
     store = join()
     assert store.put("k", b"v") == -200

@@ -15,6 +15,7 @@ from mooncake_store import _core
 from mooncake_store.errors import StoreError, error_for, from_grpc
 from mooncake_store.v1 import master_pb2 as pb
 from mooncake_store.v1 import master_pb2_grpc as pb_grpc
+from mooncake_store.wire_flags import REQUEST_COPIES, REQUEST_FORCE
 
 Places = list[tuple[int, int]]
 
@@ -49,7 +50,12 @@ class Door(Protocol):
     def put_end(self, items: Sequence[tuple[int, Sequence[tuple[int, int]]]]) -> list[int]: ...
     def put_revoke(self, put_ids: Sequence[int]) -> list[int]: ...
     def remove(
-        self, keys: Sequence[bytes], *, sequence: int | None = None, force: bool = False
+        self,
+        keys: Sequence[bytes],
+        *,
+        sequence: int | None = None,
+        force: bool = False,
+        only_segments: Sequence[int] = (),
     ) -> list[int]: ...
     def keys(self, prefix: bytes = b"") -> list[bytes]: ...
     def stats(self) -> dict[str, int]: ...
@@ -149,9 +155,17 @@ class LaneDoor:
         body = _core.encode_put_revoke(self.session, next(self._sequences), put_ids)
         return _core.parse_statuses(self._ask("put_revoke", body))
 
-    def remove(self, keys: Sequence[bytes], *, sequence: int | None = None, force: bool = False) -> list[int]:
+    def remove(
+        self,
+        keys: Sequence[bytes],
+        *,
+        sequence: int | None = None,
+        force: bool = False,
+        only_segments: Sequence[int] = (),
+    ) -> list[int]:
         number = next(self._sequences) if sequence is None else sequence
-        body = _core.encode_keys_request(self.session, keys, number, int(force))
+        flags = REQUEST_FORCE * force | REQUEST_COPIES * bool(only_segments)
+        body = _core.encode_keys_request(self.session, keys, number, flags, list(only_segments))
         return _core.parse_statuses(self._ask("remove", body))
 
     def keys(self, prefix: bytes = b"") -> list[bytes]:
@@ -284,9 +298,18 @@ class GrpcDoor:
         request = pb.PutRevokeRequest(session=self.session, sequence=next(self._sequences), put_ids=put_ids)
         return list(self._ask("PutRevoke", request).statuses)
 
-    def remove(self, keys: Sequence[bytes], *, sequence: int | None = None, force: bool = False) -> list[int]:
+    def remove(
+        self,
+        keys: Sequence[bytes],
+        *,
+        sequence: int | None = None,
+        force: bool = False,
+        only_segments: Sequence[int] = (),
+    ) -> list[int]:
         number = next(self._sequences) if sequence is None else sequence
-        request = pb.RemoveRequest(session=self.session, sequence=number, keys=keys, force=force)
+        request = pb.RemoveRequest(
+            session=self.session, sequence=number, keys=keys, force=force, only_segments=only_segments
+        )
         return list(self._ask("Remove", request).statuses)
 
     def keys(self, prefix: bytes = b"") -> list[bytes]:

@@ -122,6 +122,19 @@ def test_remove_ends_a_value_unless_it_is_leased(door: Door) -> None:
     assert door.remove([b"k"], force=True) == [Status.OK]
 
 
+def test_copies_on_named_segments_are_removed_alone(door: Door) -> None:
+    _, elsewhere = door.mount("another segment", 64 * MIB)
+    [(_, put_id, places)] = door.put_start([b"k"], [100])
+    assert door.put_end([(put_id, [(replica, Status.OK) for replica, _ in places])]) == [Status.OK]
+    [(_, here)] = places
+    mounted = {here, elsewhere} if here != elsewhere else {here}
+    others = [segment for segment in mounted if segment != here] or [1]
+    assert door.remove([b"k"], only_segments=others) == [Status.REPLICA_NOT_FOUND]
+    assert door.exists([b"k"]) == [Status.OK]
+    assert door.remove([b"k", b"none"], only_segments=[here]) == [Status.OK, Status.OBJECT_NOT_FOUND]
+    assert door.exists([b"k"]) == [Status.OBJECT_NOT_FOUND]
+
+
 def test_an_upsert_replaces_the_value(door: Door) -> None:
     old = put(door, b"k", 100)
     [(status, new, places)] = door.put_start([b"k"], [200], upsert=True)

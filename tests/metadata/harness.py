@@ -231,9 +231,16 @@ class Harness:
     def release(self, session: int, *keys: bytes) -> list[int]:
         return statuses(self._keys("release", session, keys))
 
-    def remove(self, session: int, *keys: bytes, flags: int = 0, sequence: int | None = None) -> list[int]:
+    def remove(
+        self,
+        session: int,
+        *keys: bytes,
+        flags: int = 0,
+        sequence: int | None = None,
+        avoid: tuple[int, ...] = (),
+    ) -> list[int]:
         number = self.next_sequence() if sequence is None else sequence
-        return statuses(self._keys("remove", session, keys, flags=flags, sequence=number))
+        return statuses(self._keys("remove", session, keys, flags=flags, sequence=number, avoid=avoid))
 
     def put_start(
         self,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from metadata.conftest import Make
 from metadata.harness import FORCE, HARD_PIN, HAS_LEASE, INVALID_KEY, NOT_FOUND, NOT_READY, OK, Harness
 
 from mooncake_store import _core
+from mooncake_store.status import Status
+from mooncake_store.wire_flags import REQUEST_COPIES as COPIES
+
+NO_REPLICA = int(Status.REPLICA_NOT_FOUND)
 
 
 def test_leased_value_is_removed_only_by_force(pool: Harness) -> None:
@@ -62,6 +67,43 @@ def test_remove_names_what_retires_and_charges_until_freed(pool: Harness) -> Non
     pool.free([grant.places[1][0]])
     assert pool.charged(node) == [0, 0]
     assert pool.stat("freed_replicas_total") == 2
+
+
+def test_one_copy_is_removed_and_stays_so(pool: Harness) -> None:
+    """The value is readable from the other one, and no repair brings the first back."""
+    node = pool.open()
+    pool.mount(node, "a", 1_024)
+    pool.mount(node, "b", 1_024)
+    pool.mount(node, "c", 1_024)
+    [grant] = pool.put_start(node, b"k", size=65, replica_count=2)
+    pool.put_end(node, grant.written)
+    (goes, there), (stays, here) = grant.places
+    elsewhere = next(info["segment"] for info in pool.segments(node) if info["segment"] not in (there, here))
+    assert pool.remove(node, b"k", b"none", flags=COPIES, avoid=(elsewhere,)) == [NO_REPLICA, NOT_FOUND]
+    assert pool.remove(node, b"k", flags=COPIES) == [NO_REPLICA]
+    assert pool.retired == []
+    assert pool.remove(node, b"k", b"", flags=COPIES, avoid=(there, elsewhere)) == [OK, INVALID_KEY]
+    assert pool.retired == [goes]
+    assert pool.effects == [("retire", there, goes, 0)]
+    [(status, _, _, _, places)] = pool.lookup(node, b"k")
+    assert (status, places) == (OK, [(stays, here)])
+    pool.tick()
+    assert pool.stat("repair_queue_count") == 0
+    assert pool.remove(node, b"k", flags=COPIES, avoid=(here,)) == [HAS_LEASE]
+    pool.release(node, b"k")
+    assert pool.remove(node, b"k", flags=COPIES, avoid=(here,)) == [OK]
+    assert pool.exists(node, b"k") == [NOT_FOUND]
+    pool.free([goes, stays])
+    assert sum(pool.charged(node)) == 0
+
+
+@pytest.mark.parametrize("flag", [COPIES, COPIES | FORCE])
+def test_copies_of_an_unfinished_put_are_not_removed(pool: Harness, flag: int) -> None:
+    node = pool.open()
+    segment = pool.mount(node, "a", 1_024)
+    [grant] = pool.put_start(node, b"k")
+    assert pool.remove(node, b"k", flags=flag, avoid=(segment,)) == [NOT_READY]
+    assert pool.put_end(node, grant.written) == [OK]
 
 
 def test_node_reports_freed_only_what_lies_on_its_own_segments(pool: Harness) -> None:

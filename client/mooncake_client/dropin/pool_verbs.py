@@ -58,19 +58,20 @@ class PoolVerbs(StoreBase):
     def batch_replica_clear(self, keys: list[str], segment_name: str = "") -> list[str]:
         """Remove values that nobody is reading; the keys of those removed.
 
-        segment_name: only those whose copies all lie on this segment.
+        segment_name: only their copies on this segment. Values with others stay, and are not copied anew; of
+        values without one there nothing is removed.
         """
         names, client = keys_of(keys), self._client()
-        if segment_name:
-            found = self._copies_of(names)
-            names = [
-                name
-                for name in names
-                if name in found and all(copy.segment_name == segment_name for copy in found[name][1])
-            ]
         if client is None or not names:
             return []
-        statuses = client.remove_many(names, force=False)
+        if segment_name:
+            _, mounted = client.segments()
+            on = [segment["segment"] for segment in mounted if segment["name"] == segment_name]
+            if not on:
+                return []
+            statuses = client.remove_copies(names, on)
+        else:
+            statuses = client.remove_many(names, force=False)
         return [
             name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
             for name, status in zip(names, statuses, strict=True)

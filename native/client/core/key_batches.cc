@@ -3,20 +3,25 @@
 namespace mooncake::client {
 
 KeyBatch::KeyBatch(Cluster& cluster, std::uint64_t deadline_ms, wire::Verb verb, std::uint32_t flags,
-                   std::span<const std::string_view> keys)
-    : Operation(cluster, deadline_ms), verb_(verb), flags_(flags), keys_(keys), statuses_(keys.size()) {}
+                   std::span<const std::string_view> keys, std::span<const wire::SegmentId> segments)
+    : Operation(cluster, deadline_ms),
+      verb_(verb),
+      flags_(flags),
+      keys_(keys),
+      segments_(segments),
+      statuses_(keys.size()) {}
 
 void KeyBatch::ask_next(std::uint64_t, Actions& actions) {
     if (!slice_.take(keys_, [&](std::size_t i) { statuses_[i] = wire::Status::kInvalidKey; })) {
         finish();
         return;
     }
-    std::vector<wire::SegmentId> avoided;
-    if (verb_ == wire::Verb::kExists) cluster_.avoid(avoided);
+    std::vector<wire::SegmentId> listed(segments_.begin(), segments_.end());
+    if (verb_ == wire::Verb::kExists) cluster_.avoid(listed);
     auto writer = begin_ask(verb_, verb_ == wire::Verb::kRemove);
     wire::Prefix flagged = prefix();
     flagged.flags = flags_;
-    wire::encode_keys_request(flagged, avoided, slice_.asked_keys, writer);
+    wire::encode_keys_request(flagged, listed, slice_.asked_keys, writer);
     end_ask(actions);
 }
 

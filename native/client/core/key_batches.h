@@ -45,9 +45,10 @@ struct KeySlice {
 // answered INVALID_KEY here and never sent.
 class KeyBatch final : public Operation {
   public:
-    // `keys` must stay valid until done(). flags: wire::RequestFlags.
+    // `keys` and `segments` must stay valid until done(). flags: wire::RequestFlags; segments: those of
+    // kRemoveCopies.
     KeyBatch(Cluster& cluster, std::uint64_t deadline_ms, wire::Verb verb, std::uint32_t flags,
-             std::span<const std::string_view> keys);
+             std::span<const std::string_view> keys, std::span<const wire::SegmentId> segments = {});
 
     const std::vector<wire::Status>& statuses() const { return statuses_; }
 
@@ -61,6 +62,7 @@ class KeyBatch final : public Operation {
     wire::Verb verb_;
     std::uint32_t flags_;
     std::span<const std::string_view> keys_;
+    std::span<const wire::SegmentId> segments_;
     std::vector<wire::Status> statuses_;
     KeySlice slice_;
 };

@@ -243,9 +243,9 @@ MUTANTS = [
         (
             Edit(
                 "master/mooncake_master/servicer.py",
-                "            sequence=request.sequence,\n            flags=REQUEST_FORCE if request.force else 0,",
+                "            sequence=request.sequence,\n            flags=REQUEST_FORCE * request.force |",
                 "            sequence=request.sequence + (id(request) & 0xFFFFFF),\n"
-                "            flags=REQUEST_FORCE if request.force else 0,",
+                "            flags=REQUEST_FORCE * request.force |",
             ),
         ),
         (test("master/test_both_doors", "test_a_repeated_remove_has_the_effect_of_one"),),

@@ -415,7 +415,7 @@ MUTANTS = [
                 "            return session != nullptr &&\n",
             ),
         ),
-        (test("metadata/test_liveness", "test_connection_back_within_the_grace_keeps_puts"), MODEL),
+        (test("metadata/test_liveness", "test_connection_back_within_the_grace_keeps_puts"),),
     ),
     Mutant(
         "soft-pin-for-ever",
@@ -427,7 +427,7 @@ MUTANTS = [
                 "",
             ),
         ),
-        (test("metadata/test_eviction", "test_soft_pin_ends_after_its_time"), MODEL),
+        (test("metadata/test_eviction", "test_soft_pin_ends_after_its_time"),),
     ),
     Mutant(
         "forgotten-put-is-never-reaped",
@@ -439,7 +439,7 @@ MUTANTS = [
                 "           now_ms_ - puts_.at(puts_.oldest()).started_ms >= ~std::uint64_t{0}) {",
             ),
         ),
-        (test("metadata/test_put", "test_forgotten_put_is_reaped_after_the_release_timeout"), MODEL),
+        (test("metadata/test_put", "test_forgotten_put_is_reaped_after_the_release_timeout"),),
     ),
     Mutant(
         "two-lives-of-one-endpoint",
@@ -500,5 +500,42 @@ MUTANTS = [
             ),
         ),
         (test("metadata/test_read", "test_a_lookup_without_hold_leaves_no_trace"),),
+    ),
+    # -- copies removed alone
+    Mutant(
+        "removed-copy-comes-back",
+        "A repair replaces the copy that was removed alone.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "    object.replicas_wanted = object.replica_count;  // else a repair would bring them back\n",
+                "    queue_repair(ref, 0);\n",
+            ),
+        ),
+        (test("metadata/test_remove", "test_one_copy_is_removed_and_stays_so"),),
+    ),
+    Mutant(
+        "removed-copy-is-not-waited-for",
+        "A remove of one copy is answered before its node has confirmed it.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "        command.retired.push_back(going[i].replica);\n",
+                "",
+            ),
+        ),
+        (test("metadata/test_remove", "test_one_copy_is_removed_and_stays_so"),),
+    ),
+    Mutant(
+        "copies-of-a-put-are-dropped",
+        "A forced remove of one segment's copies gives up a put that is under way.",
+        (
+            Edit(
+                "native/metadata/remove_verbs.cc",
+                "if (!force || removes_copies) return wire::Status::kNotReady;",
+                "if (!force) return wire::Status::kNotReady;",
+            ),
+        ),
+        (test("metadata/test_remove", "test_copies_of_an_unfinished_put_are_not_removed"),),
     ),
 ]
