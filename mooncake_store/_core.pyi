@@ -701,6 +701,35 @@ class Metadata:
     def check_invariants(self) -> None:
         """Raises RuntimeError with what is broken."""
 
+# ---- traces (native/replay/) ------------------------------------------------------------------------------
+#
+# A trace is flat: the blocks of all requests as uint32, one after the other; how many each request has, as
+# uint32; when it came, as uint64 milliseconds. run answers (requests, accesses, hits, prefix hits) so far.
+
+def range_bytes(size: int) -> int:
+    """What a value of so many bytes takes of a pool's memory."""
+
+class TraceReplay:
+    """A pool of exactly `capacity_blocks` values: the state machine with one client, one node, and a clock of
+    its own.
+    """
+
+    def __init__(self, capacity_blocks: int, block_bytes: int) -> None: ...
+    def run(self, blocks: Buffer, lengths: Buffer, times_ms: Buffer) -> tuple[int, int, int, int]:
+        """Goes on with these requests; no request has a block twice."""
+
+    def stats(self) -> dict[str, int]: ...
+    def check_invariants(self) -> None: ...
+
+class TraceBound:
+    """The most block hits that any policy can have in `capacity_blocks` (0: in a cache without an end)."""
+
+    def __init__(self, blocks: Buffer, capacity_blocks: int) -> None:
+        """blocks: of the whole trace, numbered from 0 without gaps."""
+
+    def run(self, blocks: Buffer, lengths: Buffer) -> tuple[int, int, int, int]:
+        """Goes on with the next requests of that trace."""
+
 # ---- the client (native/client/) -------------------------------------------------------------------------
 #
 # Keys are lists of str (its UTF-8), bytes, or int >= 0 (decimal); another type raises TypeError, a negative

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Cores that decide without acting: time is an argument, ids are injected, bytes are moved by others.
-PURE_FOLDERS = ("wire", "metadata", "node/core", "client/core", "transfer/core")
+PURE_FOLDERS = ("wire", "metadata", "replay", "node/core", "client/core", "transfer/core")
 
 # Standard headers for threads, clocks, files, randomness and the system. <atomic> is allowed.
 IMPURE_HEADERS = {
@@ -55,6 +55,7 @@ PURE_HEADERS = {"sys/auxv.h"}
 NATIVE_INCLUDES: dict[str, set[str]] = {
     "wire": set(),
     "metadata": {"wire"},
+    "replay": {"wire", "metadata"},
     "node/core": {"wire"},
     "client/core": {"wire"},
     "net": {"wire"},
@@ -66,6 +67,7 @@ NATIVE_INCLUDES: dict[str, set[str]] = {
     "bindings": {
         "wire",
         "metadata",
+        "replay",
         "node/core",
         "client/core",
         "net",

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-
 from mooncake_client.bench import Bench, Figures, Plan, check_room
+from mooncake_client.progress import progress_bars
 from mooncake_client.store import Store
 from mooncake_store.units import format_size
 
@@ -32,7 +30,7 @@ def run_bench(store: Callable[[], Store], show: Show, settings: Mapping[str, Any
         check_room(pool, plan)
         bench = Bench(pool, plan)
         try:
-            with _progress() as progress:
+            with progress_bars() as progress:
                 figures = list(bench.run(progress))
         except KeyboardInterrupt:
             print("mooncake: interrupted; its keys are being removed", file=sys.stderr)
@@ -71,22 +69,6 @@ def _show(plan: Plan, figures: Sequence[Figures], show: Show) -> None:
             for one in figures
         ],
     )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
-    """A bar on stderr, where somebody watches."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description:>8}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        tasks: dict[str, Any] = {}
-
-        def tell(work: str, share: float) -> None:
-            if work not in tasks:
-                tasks[work] = bars.add_task(work, total=1.0)
-            bars.update(tasks[work], completed=share)
-
-        yield tell
 
 
 @contextmanager

@@ -101,6 +101,7 @@ def application() -> "typer.Typer":
     _add_object_commands(app, store)
     _add_story_commands(app, connected, store)
     _add_bench_command(app, connected, store, show)
+    _add_simulate_command(app, show)
     return app
 
 
@@ -264,6 +265,37 @@ def _add_bench_command(
                 as_json=as_json,
             )
         )
+
+
+def _add_simulate_command(app: "typer.Typer", show: Show) -> None:
+    import typer
+
+    from mooncake_client.trace import TIME_UNITS_MS
+
+    @app.command()
+    def simulate(
+        trace: Annotated[Path, typer.Option(help="JSONL, a request a line: hash_ids, or block_hashes.")],
+        blocks: Annotated[str, typer.Option(help="Blocks that fit, one pool each, such as 1000,5000.")] = "",
+        dram: Annotated[str, typer.Option(help="Memory of the pool instead, such as 64GiB.")] = "",
+        ssd: Annotated[str, typer.Option(help="Disk behind it: not built yet, so it is refused.")] = "",
+        block_size: Annotated[str, typer.Option("--block_size", help="Of a block, with --dram.")] = "1MiB",
+        policy: Annotated[str, typer.Option(help="Eviction policies, by comma; else the default one.")] = "",
+        time_unit: Annotated[
+            str, typer.Option("--time_unit", help=f"Of timestamps: {' or '.join(TIME_UNITS_MS)}.")
+        ] = "ms",
+        as_json: Annotated[bool, typer.Option("--json", help="A list, one object a run.")] = False,
+    ) -> None:
+        """What hit rates a trace of requests would have had, in pools of several sizes. Needs no master.
+
+        The real state machine is driven with the trace's clock: each request asks for its blocks in order
+        and puts those that were missing. A pool evicts when it is full, not at a watermark. A block hit is
+        a block that was there; a prefix hit has all blocks of its request before it there, too. Beside them
+        the most block hits any policy could have (Belady's choice), and those of a cache without an end.
+        """
+        from mooncake_client.simulate_command import run_simulate
+
+        settings = {"blocks": blocks, "dram": dram, "ssd": ssd, "block_size": block_size, "policy": policy}
+        raise typer.Exit(run_simulate(trace, settings, show, time_unit=time_unit, as_json=as_json))
 
 
 def _printable(key: bytes) -> str:

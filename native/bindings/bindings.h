@@ -19,6 +19,7 @@ void bind_wire_messages(nanobind::module_& module);
 void bind_wire_object_messages(nanobind::module_& module);
 void bind_wire_inspect(nanobind::module_& module);
 void bind_wire_tasks(nanobind::module_& module);
+void bind_replay(nanobind::module_& module);
 void bind_master(nanobind::module_& module);
 
 }  // namespace mooncake::bindings

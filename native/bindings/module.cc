@@ -19,6 +19,7 @@ NB_MODULE(_core, module) {
     mooncake::bindings::bind_wire_object_messages(module);
     mooncake::bindings::bind_wire_tasks(module);
     mooncake::bindings::bind_wire_inspect(module);
+    mooncake::bindings::bind_replay(module);
     mooncake::bindings::bind_directory(module);
     mooncake::bindings::bind_master(module);
     mooncake::bindings::bind_node(module);
