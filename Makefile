@@ -9,7 +9,7 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly mutants sim soak bench bench-faults bench-transfers bench-peers sanitize fuzz check format proto wheels clean
+.PHONY: help build demo quick test nightly mutants sim soak bench bench-faults bench-master bench-transfers bench-peers sanitize fuzz check format proto wheels clean
 
 help:
 	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
@@ -26,6 +26,7 @@ help:
 	@echo "make mutants   plant bugs in a copy of the tree, one at a time, and show which test sees each (ONLY=name)"
 	@echo "make bench     this store beside its peers and the raw limits (ROUNDS=, ONLY=, PLACEMENT=, SCALE=, CONTENDERS=)"
 	@echo "make bench-faults  what dead and stopped processes cost, here and at Mooncake (ROUNDS=3, ONLY=, STORES=ours)"
+	@echo "make bench-master  the master's speed and memory, and the range allocator, beside their targets (ROUNDS=5, ONLY=, SCALE=quick)"
 	@echo "make bench-transfers  bytes between the memory of two processes, here, at Mooncake and by a socket (ROUNDS=11, CONTENDERS=ours)"
 	@echo "make bench-peers  set up the peers that make bench measures, in environments of their own (PEERS=)"
 	@echo "make fuzz      hostile bytes for parsers, master, node and client (FUZZ_SECONDS=30 each, SEED=, ONLY=master_fuzz, MINIMIZE=1)"
@@ -98,6 +99,12 @@ bench-faults: build
 	$(BIN)/python -m benchmarks.faults $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only '$(ONLY)') \
 	    $(if $(STORES),--stores $(STORES)) $(if $(OUTPUT),--output $(OUTPUT))
 
+bench-master: build
+	$(BIN)/cmake -S . -B $(SIM_BUILD) -DMOONCAKE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) >/dev/null
+	$(BIN)/cmake --build $(SIM_BUILD) --target lane_load
+	$(BIN)/python -m benchmarks.master --load $(SIM_BUILD)native_tests/lane_load $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	    $(if $(ONLY),--only '$(ONLY)') $(if $(SCALE),--scale $(SCALE)) $(if $(OUTPUT),--output $(OUTPUT))
+
 bench-transfers: build
 	$(BIN)/python -m benchmarks.transfers $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(OUTPUT),--output $(OUTPUT))
@@ -113,13 +120,13 @@ check: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES) compat/mooncake tools benchmarks
-	find native benchmarks/raw -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	find native benchmarks/raw benchmarks/lane -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/python tools/check_purity.py
 
 format: build
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
-	find native benchmarks/raw -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format -i
+	find native benchmarks/raw benchmarks/lane -name '*.cc' -o -name '*.h' | xargs $(BIN)/clang-format -i
 
 # The generator has a venv of its own: it needs an older protobuf than users may have, and what it
 # writes demands at least its own version at run time. So it is pinned low (floors in pyproject.toml).
