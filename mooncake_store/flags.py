@@ -5,9 +5,9 @@ dataclass whose fields are made by `setting`. A value is checked by the same cod
 command line, `--config_path`, or a constructor. Standard library only (PyYAML when a YAML file is named).
 
 Forms: `--x v`, `--x=v`, `-x v`, `-x=v`; for a bool also `--x`, `--nox` and `--x true`; `-` in a name is `_`.
-The last of several wins; the command line wins over the file. An unknown name is refused, with the nearest
-known one. Mooncake's flags that mean nothing here are accepted with one warning each; those that promise
-something that is not built refuse to start.
+The last of several wins, but lists add up; the command line wins over the file. An unknown name is refused,
+with the nearest known one. Mooncake's flags that mean nothing here are accepted with one warning each; those
+that promise something that is not built refuse to start.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class Flag:
     unit: what a bare number means, for durations (ms, s, m, h) and for `--help`.
     minimum, maximum: inclusive. choices: allowed texts, compared in lower case. choices_not_built: known
         to users, refused by name. note: ends the warning of a flag without meaning.
+    alias: a second, short name. is_list: for endpoints; several words may follow (`--x a:1 b:2`), and what is
+        given several times adds up, because whoever names two servers wants both.
     """
 
     name: str
@@ -84,6 +86,8 @@ class Flag:
     choices_not_built: tuple[str, ...] = ()
     secret: bool = False
     note: str = ""
+    alias: str = ""
+    is_list: bool = False
 
     def parse(self, value: object, *, where: str) -> Any:
         """The typed, checked value of a text or of a value from a file; `where` names it in the error."""
@@ -134,6 +138,8 @@ class Flag:
                 return parse_port(_whole(value), field=where, allow_zero=self.minimum == 0)
             case Kind.ENDPOINTS:
                 parts = value if isinstance(value, (list, tuple)) else [value]
+                if self.is_list and all(part == "" for part in parts):
+                    return ()
                 return parse_endpoints(",".join(_text(part, where) for part in parts), field=where)
             case Kind.HOST:
                 text = _text(value, where).strip()
@@ -309,11 +315,17 @@ class FlagTable(Generic[ConfigT]):
         self.config_class = config_class
         self.flags = (*flags_of(config_class), *known_only)
         self._by_name = {row.name: row for row in self.flags}
-        assert len(self._by_name) == len(self.flags), "two rows of a flag table have one name"
+        self._by_name.update({row.alias: row for row in self.flags if row.alias})
+        names = len(self.flags) + sum(bool(row.alias) for row in self.flags)
+        assert len(self._by_name) == names, "two rows of a flag table have one name"
 
     def load(self, argv: Sequence[str]) -> Loaded[ConfigT]:
         """Parse arguments (without the program's name) and the file they name; raises InvalidArgument."""
-        given = {row.name: (value, f"--{row.name}", "flag") for row, value in self._split(argv)}
+        given: dict[str, tuple[Any, str, str]] = {}
+        for row, value in self._split(argv):
+            if row.is_list and row.name in given and given[row.name][0]:
+                value = f"{given[row.name][0]},{value}"
+            given[row.name] = (value, f"--{row.name}", "flag")
         path = given.get("config_path", ("", "", ""))[0].strip()
         if path:
             for name, value in _read_config_file(Path(path)).items():
@@ -360,7 +372,8 @@ class FlagTable(Generic[ConfigT]):
                 unit = f", a bare number counts {row.unit or 'ms'}" if row.kind is Kind.DURATION else ""
                 unit = f" in {row.unit}" if row.unit and row.kind is not Kind.DURATION else unit
                 default = MASK if row.secret and row.default else _as_text(row, row.default) or "none"
-                lines.append(f"  --{row.name}  ({row.kind.value}{unit}; default {default})")
+                name = f"--{row.name}, -{row.alias}" if row.alias else f"--{row.name}"
+                lines.append(f"  {name}  ({row.kind.value}{unit}; default {default})")
                 choices = f" One of: {', '.join(row.choices)}." if row.choices else ""
                 lines.append(f"      {row.help}{choices}")
         for standing in (Standing.WITHOUT_MEANING, Standing.NOT_BUILT):
@@ -404,6 +417,8 @@ class FlagTable(Generic[ConfigT]):
                 yield row, rest.pop() if follows else "true"
             elif rest:
                 yield row, rest.pop()
+                while row.is_list and rest and not rest[-1].startswith("-"):
+                    yield row, rest.pop()
             else:
                 raise InvalidArgument(f"--{row.name}: a value must follow")
 

@@ -33,6 +33,7 @@ class Config:
     mode: str = setting(Kind.TEXT, "fast", "A choice.", choices=("fast", "safe"), choices_not_built=("rdma",))
     token: str = setting(Kind.TEXT, "", "A secret.", secret=True)
     backend: str = setting(Kind.TEXT, "", "A connection string.")
+    peers: tuple[Endpoint, ...] = setting(Kind.ENDPOINTS, (), "A list.", alias="p", is_list=True)
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -98,6 +99,20 @@ def test_dashes_in_a_name_are_underscores() -> None:
 
 def test_the_last_of_several_wins() -> None:
     assert load("--port=1", "--port=2").port == 2
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["--peers a:1 b:2", "--peers=a:1,b:2", "-p a:1 --peers b:2", "--peers a:1,b:2 a:1", "-p=a:1 -p=b:2"],
+)
+def test_a_list_takes_words_and_adds_up(form: str) -> None:
+    config = load(*form.split(), "--count", "5")
+    assert (config.peers, config.count) == ((Endpoint("a", 1), Endpoint("b", 2)), 5)
+
+
+def test_words_after_a_flag_that_is_no_list_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="unexpected argument 'b:2'"):
+        load("--masters", "a:1", "b:2")
 
 
 def test_every_kind_is_typed() -> None:
