@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 HANG_S = 120.0
-COMMANDS = ("mooncake_master", "mooncake_client", "mooncake")
+COMMANDS = ("mooncake_master", "mooncake_client", "mooncake_proxy", "mooncake")
 LOOPBACK = ("--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1")
 FREE_PORTS = ("--port=0", "--lane_port=0", "--metrics_port=0")
 

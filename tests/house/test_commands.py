@@ -9,7 +9,7 @@ import pytest
 
 from mooncake_store import __version__
 
-COMMANDS = ("mooncake_master", "mooncake_client", "mooncake")
+COMMANDS = ("mooncake_master", "mooncake_client", "mooncake_proxy", "mooncake")
 HANG_S = 60
 
 

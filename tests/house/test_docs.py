@@ -55,6 +55,7 @@ def test_every_public_name_of_store_is_described() -> None:
     [
         ("mooncake_master", "mooncake_master.config", "MASTER_FLAGS"),
         ("mooncake_client", "mooncake_client.node_config", "NODE_FLAGS"),
+        ("mooncake_proxy", "mooncake_proxy.config", "PROXY_FLAGS"),
     ],
 )
 def test_operations_describes_every_flag_and_no_other(command: str, module: str, table: str) -> None:

@@ -63,7 +63,7 @@ def test_source_distribution_installs_and_runs_elsewhere(tmp_path: Path) -> None
     example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
     assert example is not None
     run(python, "-W", "error", "-c", example.group(1), cwd=elsewhere)
-    for command in ("mooncake_master", "mooncake_client"):
+    for command in ("mooncake_master", "mooncake_client", "mooncake_proxy"):
         assert command in run(python.parent / command, "--help", cwd=elsewhere)
 
 
@@ -76,7 +76,7 @@ def built_wheel() -> Path:
     wheel = max(wheels, key=lambda path: path.stat().st_mtime)
     sources = [
         path
-        for folder in ("native", "mooncake_store", "master", "client")
+        for folder in ("native", "mooncake_store", "master", "client", "proxy")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in {".cc", ".h", ".py", ".pyi"}
     ]
@@ -95,9 +95,13 @@ def test_wheel_installs_and_serves_where_there_is_no_compiler(tmp_path: Path) ->
     python = tmp_path / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--only-binary=:all:", wheel, cwd=tmp_path, env=bare)
 
-    for command, extra in (("mooncake_master", "master"), ("mooncake", "cli")):
+    for command, extra, arguments in (
+        ("mooncake_master", "master", ["--port=0"]),
+        ("mooncake_proxy", "proxy", ["--port=0", "--model=m", "--decode=127.0.0.1:1"]),
+        ("mooncake", "cli", ["status"]),
+    ):
         done = subprocess.run(
-            [python.parent / command, *(["status"] if extra == "cli" else ["--port=0"])],
+            [python.parent / command, *arguments],
             cwd=tmp_path,
             env=bare,
             capture_output=True,
