@@ -26,6 +26,7 @@ COPIED = (
     "mooncake_store",
     "master",
     "client",
+    "proxy",
     "examples",
     "proto",
     "tools",
@@ -71,7 +72,13 @@ class Scratch:
         [packages] = self.python.parents[1].glob("lib/python*/site-packages")
         # Folders that a .pth file names are searched, but their own .pth files are not read: so the editable
         # installation of the working tree beside this Python stays out.
-        paths = [self.tree, self.tree / "master", self.tree / "client", *_site_packages()]
+        paths = [
+            self.tree,
+            self.tree / "master",
+            self.tree / "client",
+            self.tree / "proxy",
+            *_site_packages(),
+        ]
         _update(packages / "mutants.pth", "".join(f"{path}\n" for path in paths).encode())
 
     @contextmanager

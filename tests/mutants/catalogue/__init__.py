@@ -9,6 +9,7 @@ from mutants.catalogue import (
     master,
     metadata,
     node,
+    proxy,
     python,
     reconcile,
     replay,
@@ -33,4 +34,5 @@ MUTANTS: list[Mutant] = [
     *dial_back.MUTANTS,
     *python.MUTANTS,
     *dropin.MUTANTS,
+    *proxy.MUTANTS,
 ]
