@@ -16,6 +16,7 @@ from metadata.harness import (
     HAS_LEASE,
     ILLEGAL_CLIENT,
     NO_RANGE,
+    NO_REPLICA,
     NO_SPACE,
     NOT_FOUND,
     NOT_READY,
@@ -292,6 +293,23 @@ class Model:
             return HAS_LEASE, awaited
         return OK, awaited + self.end_value(key)
 
+    def remove_copies(self, key: Key, only: tuple[int, ...], force: bool) -> tuple[int, list[int]]:
+        """As remove, but of the copies on some segments; the last one takes the value with it."""
+        awaited = self.awaited(key)
+        self.freshen(key)
+        value = self.values.get(key)
+        if value is None:
+            return (NOT_FOUND if self.put_of(key) is None else NOT_READY), awaited
+        if not force and value.is_leased(self.now):
+            return HAS_LEASE, awaited
+        going = {replica: segment for replica, segment in value.replicas.items() if segment in only}
+        if not going:
+            return NO_REPLICA, awaited
+        if going == value.replicas:
+            return OK, awaited + self.end_value(key)
+        value.replicas = {r: s for r, s in value.replicas.items() if r not in going}
+        return OK, awaited + self._retire(key, going, value.size)
+
     # -- puts
 
     def put_start(
@@ -555,7 +573,9 @@ class Model:
             if not is_silent or self.now - state.detached < self.times.session_grace:
                 continue
             for put_id, put in list(self.puts.items()):
-                if put.session == session and self._is_told(put.replicas, observed_only):
+                # One begun later than that comes by another door, and ends with the session.
+                is_older = put.started < state.detached + self.times.session_grace
+                if put.session == session and is_older and self._is_told(put.replicas, observed_only):
                     del self.puts[put_id]
                     self._take_out(None, put.replicas, put.size)
 

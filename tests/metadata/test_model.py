@@ -13,12 +13,14 @@ from metadata.harness import (
     NO_RANGE,
     NO_SPACE,
     OK,
+    REMOVE_COPIES,
     SEALED,
     SESSION_UNKNOWN,
     SOFT_PIN,
     UPSERT,
     VERBS,
     WITHOUT_HOLD,
+    WRITE_FAIL,
     Grant,
     Harness,
 )
@@ -291,7 +293,10 @@ class Comparison(RuleBasedStateMachine):
         self._end(owner, grant, outcome, by)
 
     def _end(self, owner: int, grant: Grant, outcome: list[int], by: int) -> None:
-        results = [(replica, status) for (replica, _), status in zip(grant.places, outcome, strict=False)]
+        results = [
+            (replica, WRITE_FAIL if status == NO_RANGE and not self._may_lack_ranges(segment) else status)
+            for (replica, segment), status in zip(grant.places, outcome, strict=False)
+        ]
         body = _core.encode_put_end(by, self.pool.next_sequence(), [(grant.put_id, results)])
         reply = self._ask(by, "put_end", body)
         status, retired = self.model.put_end(by, grant.put_id, dict(results))
@@ -299,6 +304,10 @@ class Comparison(RuleBasedStateMachine):
         assert sorted(self.pool.retired) == sorted(retired)
         self.model.explained()
         self.ended.append(grant.put_id)
+
+    def _may_lack_ranges(self, segment: int) -> bool:
+        """With two copies, one segment only: which of them pays for the next put would be open else."""
+        return self.wanted == 1 or segment == min(self.model.segments, default=segment)
 
     @precondition(lambda self: self.ended)
     @rule(index=who, data=st.data())
@@ -333,6 +342,27 @@ class Comparison(RuleBasedStateMachine):
         expected, retired = [], []
         for name in names:
             status, gone = self.model.remove(self._key(index, name), force)
+            expected.append(status)
+            retired += gone
+        assert _core.parse_statuses(reply) == expected
+        assert sorted(self.pool.retired) == sorted(retired)
+        self.model.explained()
+
+    @rule(index=who, names=keys, choice=st.integers(0, 3), force=st.booleans())
+    def remove_copies(self, index: int, names: list[bytes], choice: int, force: bool) -> None:
+        """As remove, of the copies that one segment has; now and then of a segment that is not there."""
+        only = self._avoid(choice) or (1_000_000,)
+        body = _core.encode_keys_request(
+            self.sessions[index],
+            names,
+            sequence=self.pool.next_sequence(),
+            flags=REMOVE_COPIES | (FORCE if force else 0),
+            avoid=only,
+        )
+        reply = self._ask(self.sessions[index], "remove", body)
+        expected, retired = [], []
+        for name in names:
+            status, gone = self.model.remove_copies(self._key(index, name), only, force)
             expected.append(status)
             retired += gone
         assert _core.parse_statuses(reply) == expected

@@ -58,8 +58,9 @@ class PoolVerbs(StoreBase):
     def batch_replica_clear(self, keys: list[str], segment_name: str = "") -> list[str]:
         """Remove values that nobody is reading; the keys of those removed.
 
-        segment_name: only their copies on this segment. Values with others stay, and are not copied anew; of
-        values without one there nothing is removed.
+        segment_name: only their copies on this segment. Values with others stay, and are not copied anew
+        (until a later master rebuilds: it knows how many copies their put asked for); of values without one
+        there nothing is removed.
         """
         names, client = keys_of(keys), self._client()
         if client is None or not names:

@@ -524,7 +524,7 @@ MUTANTS = [
                 "",
             ),
         ),
-        (test("metadata/test_remove", "test_one_copy_is_removed_and_stays_so"),),
+        (test("metadata/test_remove", "test_one_copy_is_removed_and_stays_so"), MODEL),
     ),
     Mutant(
         "copies-of-a-put-are-dropped",
