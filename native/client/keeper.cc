@@ -162,10 +162,7 @@ void Keeper::try_lane_again(std::uint64_t now_ms) {
 
 bool Keeper::connect(const net::Patience& given, std::string& why, wire::Status& status) {
     auto patience = given;
-    if (!find_master(patience, why, status) || !reach_master(patience, why, status)) {
-        disconnect(why);
-        return false;
-    }
+    if (!find_master(patience, why, status) || !reach_master(patience, why, status)) return false;
     return open_session(patience, why, status);
 }
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
@@ -170,8 +169,7 @@ def test_closing_ends_calls_of_other_threads_and_the_threads_of_the_bridge(maste
 
     with futures.ThreadPoolExecutor(4) as pool:
         asking = [pool.submit(ask) for _ in range(4)]
-        while len(of_bridges() - before) < 3:
-            time.sleep(0)  # until the calls are under way
+        wait_until(lambda: len(of_bridges() - before) >= 3, "calls are under way")
         store.close()
         assert {call.result(HANG_S) for call in asking} == {"closed"}
     wait_until(lambda: not of_bridges() - before, "its threads end")
