@@ -33,6 +33,9 @@ DROPPED_FROM_PREFILL: Final = (
 )
 
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+
+
 class BadBody(ValueError):
     """The body is not what a request must be; the text says why, for the client."""
 
@@ -100,6 +103,6 @@ def transfer_of(answer: bytes) -> dict[str, Any] | None:
 
 def _packed(fields: dict[str, Any]) -> bytes:
     try:
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return _ENCODER.encode(fields).encode()
     except RecursionError:
         raise BadBody("the body is nested too deeply") from None

@@ -17,7 +17,8 @@ from mooncake_store.logs import FORMATS, LEVELS
 
 ROUND_ROBIN = "round_robin"
 LEAST_LOADED = "least_loaded"
-POLICIES = (ROUND_ROBIN, LEAST_LOADED)
+PREFIX_AWARE = "prefix_aware"
+POLICIES = (ROUND_ROBIN, LEAST_LOADED, PREFIX_AWARE)
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,36 @@ class ProxyConfig:
     port: int = setting(Kind.PORT, 8000, "Port of the proxy; 0 takes any free one.", minimum=0)
     scheduling: str = setting(
         Kind.TEXT, ROUND_ROBIN, "Which instance takes the next request.", choices=POLICIES
+    )
+
+    prefix_load_bound: float = setting(
+        Kind.FLOAT,
+        1.25,
+        "With prefix_aware no instance gets more than this times the mean load.",
+        minimum=1.0,
+        maximum=100.0,
+    )
+    prefix_entries_max: int = setting(
+        Kind.INT,
+        131_072,
+        "Chunks of prompts that prefix_aware remembers in each role, some 200 bytes each.",
+        minimum=1,
+        maximum=1 << 24,
+    )
+    prefix_keys: str = setting(
+        Kind.TEXT,
+        "",
+        "module:function that tells the store's keys of a request, for prefix_aware to ask --prefix_master.",
+    )
+    prefix_master: tuple[Endpoint, ...] = setting(
+        Kind.ENDPOINTS, (), "The master's HTTP address (its --metrics_port).", is_list=True
+    )
+    prefix_timeout_ms: int = setting(
+        Kind.DURATION,
+        20,
+        "For --prefix_keys and the master's answer; then it is chosen without.",
+        minimum=1,
+        maximum=60_000,
     )
 
     requests_max: int = setting(
@@ -144,6 +175,10 @@ class ProxyConfig:
             for endpoint in endpoints:
                 if is_wildcard(endpoint.host):
                     raise InvalidArgument(f"--{name} {endpoint} means every interface and cannot be dialled")
+        if bool(self.prefix_keys) != (len(self.prefix_master) == 1):
+            raise InvalidArgument("--prefix_keys and --prefix_master (one address) need each other")
+        if self.prefix_keys and self.scheduling != PREFIX_AWARE:
+            raise InvalidArgument(f"--prefix_keys has a meaning with --scheduling={PREFIX_AWARE} only")
         if self.bodies_bytes_max < self.body_bytes_max:
             raise InvalidArgument(
                 f"--bodies_bytes_max={self.bodies_bytes_max} is less than "

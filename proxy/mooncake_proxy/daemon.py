@@ -20,6 +20,7 @@ from mooncake_proxy.config import ProxyConfig, Secrets
 from mooncake_proxy.fleet import Fleet, Role
 from mooncake_proxy.http import ProxyHttp, is_our_fault
 from mooncake_proxy.metrics import ProxyMetrics
+from mooncake_proxy.prefixes import BlockFinder, keys_function
 from mooncake_proxy.prober import Prober
 from mooncake_proxy.relay import Relay
 from mooncake_proxy.upstream import open_session
@@ -75,7 +76,12 @@ class Daemon:
         self._session = open_session(config)
         metrics = ProxyMetrics(config, fleet, self._admission)
         prober = Prober(config, self._secrets, fleet, self._session)
-        relay = Relay(config, self._secrets, fleet, self._session, self._admission, metrics)
+        blocks = None
+        if config.prefix_keys:
+            keys_of = keys_function(config.prefix_keys)
+            [master] = config.prefix_master
+            blocks = BlockFinder(self._session, master, keys_of, timeout_ms=config.prefix_timeout_ms)
+        relay = Relay(config, self._secrets, fleet, self._session, self._admission, metrics, blocks)
         admin = InstancesAdmin(self._secrets, fleet, prober)
         http = ProxyHttp(fleet, relay, admin, self._admission, metrics, scheduling=config.scheduling)
         await self._listen(http)

@@ -65,6 +65,8 @@ class Fleet:
         self.model = model
         self._instance_requests_max = instance_requests_max
         self._members: dict[Role, dict[Endpoint, Instance]] = {role: {} for role in Role}
+        self._models: set[str] = set()
+        """What any of them serves, as last told."""
         self.on_failure: Callable[[], None] = lambda: None
         """Called after each failure, so that the instance is asked soon how it is."""
 
@@ -99,7 +101,12 @@ class Fleet:
 
     def remove(self, endpoint: Endpoint, role: Role) -> Instance:
         """It takes no further request in this role; those it has go on. KeyError: it is not there."""
-        return self._members[role].pop(endpoint)
+        instance = self._members[role].pop(endpoint)
+        self._note_models()
+        return instance
+
+    def _note_models(self) -> None:
+        self._models = {name for instance, _ in self.all() for name in instance.models}
 
     def candidates(self, role: Role, model: str | None, without: Sequence[Instance] = ()) -> list[Instance]:
         """Those that may take a request now, in the order in which they were added."""
@@ -124,13 +131,11 @@ class Fleet:
         return f"no {role.value} instance is well: {', '.join(shown)}"
 
     def knows_model(self, model: str) -> bool:
-        return model == self.model or any(model in instance.models for instance, _ in self.all())
+        return model == self.model or model in self._models
 
     def model_asked_of(self, model: str | None) -> str | None:
         """The id that an instance must list; None where any will do: it answers itself for names it lacks."""
-        if model is None or not any(model in instance.models for instance, _ in self.all()):
-            return None
-        return model
+        return model if model in self._models else None
 
     def why_unfit(self, models: dict[str, dict[str, Any]]) -> str:
         """Why who serves these models has no place here; empty where it has."""
@@ -142,7 +147,10 @@ class Fleet:
 
     def well(self, instance: Instance, models: dict[str, dict[str, Any]]) -> bool:
         """A probe found it well. True: it is in the rotation now and was not before."""
+        is_change = instance.models.keys() != models.keys()
         instance.models = models
+        if is_change:
+            self._note_models()
         if unfit := self.why_unfit(models):
             return self.unwell(instance, unfit)
         came = not instance.is_well

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import uuid
 from collections.abc import Mapping
 from typing import Final
 
@@ -28,7 +28,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9._:@/+=-]{1,256}")
 def request_id(headers: Mapping[str, str]) -> str:
     """The client's, where it is one; else a new one."""
     given = headers.get(REQUEST_ID, "")
-    return given if _ID.fullmatch(given) else uuid.uuid4().hex
+    return given if _ID.fullmatch(given) else os.urandom(16).hex()
 
 
 def to_instance(headers: CIMultiDict[str] | Mapping[str, str], identity: str, key: str) -> CIMultiDict[str]:

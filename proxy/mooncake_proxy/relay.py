@@ -27,10 +27,11 @@ from multidict import CIMultiDict
 from mooncake_proxy import headers
 from mooncake_proxy.admission import Admission, too_large
 from mooncake_proxy.bodies import BadBody, Body, decode_copy, parse, prefill_copy, transfer_of
-from mooncake_proxy.config import ProxyConfig, Secrets
+from mooncake_proxy.config import PREFIX_AWARE, ProxyConfig, Secrets
 from mooncake_proxy.deadlines import timeout
 from mooncake_proxy.fleet import Fleet, Instance, Role
 from mooncake_proxy.metrics import ProxyMetrics
+from mooncake_proxy.prefixes import BlockFinder, Prefix, hashes_of
 from mooncake_proxy.refusals import Refusal, error_object
 from mooncake_proxy.scheduling import Policy, policy_of
 from mooncake_proxy.upstream import FAILURES, cause_of, is_gone, post, small_body
@@ -56,6 +57,7 @@ class Job:
     began_s: float
     ends_s: float
     model: str | None
+    prefix: Prefix = field(default_factory=Prefix)
     tried: list[Instance] = field(default_factory=list)
 
     def left_s(self, most_ms: int) -> float:
@@ -86,14 +88,17 @@ class Relay:
         session: aiohttp.ClientSession,
         admission: Admission,
         metrics: ProxyMetrics,
+        blocks: BlockFinder | None = None,
     ) -> None:
+        """blocks: None where nobody asks the master."""
         self._config = config
         self._key = secrets.upstream_api_key
         self._fleet = fleet
         self._session = session
         self._admission = admission
         self._metrics = metrics
-        self._policies: dict[Role, Policy] = {role: policy_of(config.scheduling) for role in Role}
+        self._policies: dict[Role, Policy] = {role: policy_of(config) for role in Role}
+        self._blocks = blocks
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """The answer, or a Refusal. Cancelled when the client leaves."""
@@ -125,8 +130,11 @@ class Relay:
                 415, f"Content-Type {kind!r}: only application/json is served", reason="content_type"
             )
         try:
-            async with timeout(self._config.body_timeout_ms / 1_000):
+            if request.content.is_eof():  # all of it has come; a timer would be the dearest part
                 raw = await self._raw(request)
+            else:
+                async with timeout(self._config.body_timeout_ms / 1_000):
+                    raw = await self._raw(request)
         except asyncio.TimeoutError:
             raise Refusal(
                 408,
@@ -170,6 +178,7 @@ class Relay:
         """Both phases up to the first byte of the answer."""
         if not self._fleet.candidates(Role.DECODE, job.model):
             raise Refusal(503, self._fleet.why_none(Role.DECODE), reason="no_decode")
+        job.prefix = await self._prefix_of(job)
         prefiller = self._choose(Role.PREFILL, job)
         decoder: Instance | None = None
         transfer = None
@@ -190,7 +199,19 @@ class Relay:
 
     def _choose(self, role: Role, job: Job) -> Instance | None:
         candidates = self._fleet.candidates(role, job.model, job.tried)
-        return self._policies[role].choose(candidates) if candidates else None
+        return self._policies[role].choose(candidates, job.prefix) if candidates else None
+
+    async def _prefix_of(self, job: Job) -> Prefix:
+        assert job.body is not None
+        if self._config.scheduling != PREFIX_AWARE:
+            return Prefix()
+        try:
+            hashes = hashes_of(job.body.fields)
+        except RecursionError:
+            raise Refusal(400, "the body is nested too deeply", reason="bad_body") from None
+        if self._blocks is None:
+            return Prefix(hashes)
+        return Prefix(hashes, await self._blocks.blocks_at(job.path, job.body.fields))
 
     # --- prefill -------------------------------------------------------------------------------------------
 

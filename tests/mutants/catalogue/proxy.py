@@ -1,6 +1,6 @@
 """Bugs of the proxy: two phases, health, and what goes from one connection to another."""
 
-from mutants.planted import Edit, Mutant, test
+from mutants.planted import Edit, Mutant, drawn, test
 
 RELAY = "proxy/mooncake_proxy/relay.py"
 
@@ -128,5 +128,47 @@ MUTANTS = [
         "A client's own kv_transfer_params go on, and engines fetch from hosts of its choice.",
         (Edit("proxy/mooncake_proxy/bodies.py", "    if KV_TRANSFER in fields:\n", "    if False:\n"),),
         (test("proxy/test_hostile", "test_a_body_that_is_no_request_is_400"),),
+    ),
+    Mutant(
+        "hot-prefix-overloads",
+        "A prefix stays where it was, whatever the load there.",
+        (
+            Edit(
+                "proxy/mooncake_proxy/scheduling.py",
+                "if instance.running < most]",
+                "if instance.running < most * 1_000]",
+            ),
+        ),
+        (
+            drawn("proxy/test_prefixes", "test_nobody_gets_more_than_the_bound_of_the_mean"),
+            test("proxy/test_prefixes", "test_a_hot_prefix_spreads_and_its_second_place_is_remembered"),
+        ),
+    ),
+    Mutant(
+        "chunks-not-chained",
+        "A chunk's hash leaves out what came before it: equal middles of other prompts match.",
+        (
+            Edit(
+                "proxy/mooncake_proxy/prefixes.py",
+                "blake2b(previous + text[start : start + CHUNK_BYTES], digest_size=16)",
+                "blake2b(text[start : start + CHUNK_BYTES], digest_size=16)",
+            ),
+        ),
+        (
+            test("proxy/test_prefixes", "test_a_chunk_counts_with_all_before_it"),
+            test("proxy/test_prefixes", "test_who_must_not_share_has_other_hashes"),
+        ),
+    ),
+    Mutant(
+        "affinity-table-grows",
+        "The table forgets nothing.",
+        (
+            Edit(
+                "proxy/mooncake_proxy/prefixes.py",
+                "        while len(self._holders) > self._entries_max:\n",
+                "        while False:\n",
+            ),
+        ),
+        (test("proxy/test_prefixes", "test_the_table_is_bounded_and_keeps_what_was_used_last"),),
     ),
 ]
