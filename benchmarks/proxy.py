@@ -1,7 +1,8 @@
 """`python -m benchmarks.proxy`: requests a second through mooncake_proxy, and what it adds to each.
 
 Everything is on loopback and pinned: the proxy alone on one core, stub engines and the clients on the others.
-The engines answer at once, so that all time is the proxy's and the machine's. Each round asks the decode
+The engines answer at once, so that all time is the proxy's and the machine's. Beside the proxy a
+bare relay of aiohttp does the same three exchanges. Each round asks the decode
 engine directly and through the proxy (1 prefill, 1 decode: two exchanges for one), in turn; what is told are
 medians of rounds. Bodies have 1 KiB, connections are kept.
 """
@@ -30,6 +31,32 @@ ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-L
 COMPLETION: Final = json.dumps({"id": "cmpl-1", "choices": [{"text": "x" * 900}]}).encode()
 MODELS: Final = json.dumps({"object": "list", "data": [{"id": MODEL}]}).encode()
 READY: Final = r"serves \S+ on \S+:(\d+)"
+
+
+BARE: Final = """
+import asyncio, sys
+import aiohttp
+from aiohttp import web
+
+async def main(prefill, decode):
+    async with aiohttp.ClientSession() as session:
+        async def relay(request):
+            body = await request.read()
+            for engine in (prefill, decode):
+                async with session.post(f"http://127.0.0.1:{engine}{request.path}", data=body) as answer:
+                    got = await answer.read()
+            return web.Response(body=got, content_type="application/json")
+        app = web.Application()
+        app.router.add_post("/v1/completions", relay)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        print(f"serves bare on 127.0.0.1:{runner.addresses[0][1]}", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main(*map(int, sys.argv[1:])))
+"""
+"""The floor: what aiohttp itself takes for the same three exchanges, without a look at any of them."""
 
 
 class Engine(asyncio.Protocol):
@@ -119,52 +146,69 @@ async def ask(port: int, connections: int, seconds: float) -> tuple[float, list[
     return len(times) / took, times
 
 
-async def measure(options: argparse.Namespace, proxy: Server, port: int, engine: int) -> dict[str, Any]:
+async def measure(
+    options: argparse.Namespace, engine: int, relays: dict[str, tuple[Server, int]]
+) -> dict[str, Any]:
+    """relays: process and port of each, by name."""
     rounds: list[dict[str, float]] = []
     for number in range(options.rounds + 1):
         _, direct = await ask(engine, 1, options.seconds)
-        _, through = await ask(port, 1, options.seconds)
-        before = cpu_ns([proxy.pid])
-        rate, loaded = await ask(port, options.connections, options.seconds)
-        cpu = (cpu_ns([proxy.pid]) - before) / len(loaded)
+        row = {"direct p50, us": percentile(direct, 0.5) / 1e3}
+        for name, (process, port) in relays.items():
+            before = cpu_ns([process.pid])
+            _, alone = await ask(port, 1, options.seconds)
+            lone_us = (cpu_ns([process.pid]) - before) / len(alone) / 1e3
+            before = cpu_ns([process.pid])
+            rate, loaded = await ask(port, options.connections, options.seconds)
+            cpu_us = (cpu_ns([process.pid]) - before) / len(loaded) / 1e3
+            row |= {
+                f"{name}: added to p50, us": (percentile(alone, 0.5) - percentile(direct, 0.5)) / 1e3,
+                f"{name}: CPU of a request alone, us": lone_us,
+                f"{name}: requests a second": rate,
+                f"{name}: p50 at that rate, us": percentile(loaded, 0.5) / 1e3,
+                f"{name}: p99 at that rate, us": percentile(loaded, 0.99) / 1e3,
+                f"{name}: CPU a request, us": cpu_us,
+                f"{name}: requests a second of CPU": 1e6 / cpu_us,
+            }
+        row["CPU, proxy / bare"] = row["proxy: CPU a request, us"] / row["bare: CPU a request, us"]
         if number:  # the first one warms
-            rounds.append(
-                {
-                    "direct_us": percentile(direct, 0.5) / 1e3,
-                    "through_us": percentile(through, 0.5) / 1e3,
-                    "added_us": (percentile(through, 0.5) - percentile(direct, 0.5)) / 1e3,
-                    "requests_a_second": rate,
-                    "loaded_p50_us": percentile(loaded, 0.5) / 1e3,
-                    "loaded_p99_us": percentile(loaded, 0.99) / 1e3,
-                    "proxy_cpu_us": cpu / 1e3,
-                }
-            )
+            rounds.append(row)
     return {name: list(spread([row[name] for row in rounds])) for name in rounds[0]}
+
+
+def started(command: Sequence[str], log: Path) -> Server:
+    return Server([sys.executable, "-c", *command], log)
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))
     loop = asyncio.get_running_loop()
-    engines = [await loop.create_server(Engine, "127.0.0.1", 0) for _ in range(2)]
-    ports = [engine.sockets[0].getsockname()[1] for engine in engines]
+    listening = [await loop.create_server(Engine, "127.0.0.1", 0) for _ in range(2)]
+    ports = [str(engine.sockets[0].getsockname()[1]) for engine in listening]
+    words = ["--model", MODEL, "--prefill", f"127.0.0.1:{ports[0]}", "--decode", f"127.0.0.1:{ports[1]}"]
+    words += ["--host=127.0.0.1", "--port=0", f"--scheduling={options.scheduling}"]
     with tempfile.TemporaryDirectory() as folder:
-        words = ["--model", MODEL, "--prefill", f"127.0.0.1:{ports[0]}", "--decode", f"127.0.0.1:{ports[1]}"]
-        proxy = Server(
-            [
-                *(sys.executable, "-c", "from mooncake_proxy.cli import main; main()", *words),
-                *("--host=127.0.0.1", "--port=0", f"--scheduling={options.scheduling}"),
-            ],
-            Path(folder) / "proxy.log",
-        )
+        relays: dict[str, tuple[Server, int]] = {}
         try:
-            port = int((await asyncio.to_thread(proxy.wait_for, READY))[1])
-            await asyncio.to_thread(proxy.wait_for, rf"instance 127\.0\.0\.1:{ports[1]} is well")
+            for name, command in (
+                ("proxy", ["from mooncake_proxy.cli import main; main()", *words]),
+                ("bare", [BARE, *ports]),
+            ):
+                server = started(command, Path(folder) / name)
+                relays[name] = (server, 0)
+                port = int((await asyncio.to_thread(server.wait_for, READY))[1])
+                relays[name] = (server, port)
+            for engine in ports:
+                await asyncio.to_thread(
+                    relays["proxy"][0].wait_for, rf"instance 127\.0\.0\.1:{engine} is well"
+                )
             if len(cores) > 1:
-                pin([proxy.pid], cores[:1])
+                pin([server.pid for server, _ in relays.values()], cores[:1])
                 os.sched_setaffinity(0, cores[1:])
-            figures = await measure(options, proxy, port, ports[1])
+            figures = await measure(options, int(ports[1]), relays)
         finally:
-            await asyncio.to_thread(proxy.stop)
+            for server, _ in relays.values():
+                await asyncio.to_thread(server.stop)
     return {"environment": environment(), "scheduling": options.scheduling, "figures": figures}
 
 
@@ -178,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     report = asyncio.run(run(options))
     for name, (low, median, high) in report["figures"].items():
-        print(f"{name:20} {median:10.1f}  [{low:.1f}..{high:.1f}]")
+        print(f"{name:46} {median:10.2f}  [{low:.2f}..{high:.2f}]")
     if options.output is not None:
         options.output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
