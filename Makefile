@@ -9,7 +9,7 @@ PACKAGES := $(wildcard mooncake_store master/mooncake_master client/mooncake_cli
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 STUB_TOOLS := 'grpcio-tools==1.71.2' 'setuptools<81'
 
-.PHONY: help build demo quick test nightly mutants sim soak bench bench-faults bench-master bench-transfers bench-peers sanitize fuzz check format proto wheels clean
+.PHONY: help build demo quick test nightly mutants sim soak bench bench-faults bench-master bench-transfers bench-proxy bench-xypd bench-peers sanitize fuzz check format proto wheels clean
 
 help:
 	@echo "make demo      serve a prompt workload through a master, two nodes and two clients (TRACE=file replays a trace)"
@@ -28,6 +28,8 @@ help:
 	@echo "make bench-faults  what dead and stopped processes cost, here and at Mooncake (ROUNDS=3, ONLY=, STORES=ours)"
 	@echo "make bench-master  the master's speed and memory, and the range allocator, beside their targets (ROUNDS=5, ONLY=, SCALE=quick)"
 	@echo "make bench-transfers  bytes between the memory of two processes, here, at Mooncake and by a socket (ROUNDS=11, CONTENDERS=ours)"
+	@echo "make bench-proxy  requests a second through mooncake_proxy, beside a bare relay (ROUNDS=11, OUTPUT=)"
+	@echo "make bench-xypd  1P1D to 4P4D stub engines behind the proxy, with the store and without (SHAPES=2P4D, OUTPUT=, ARGS='--shared 0.9')"
 	@echo "make bench-peers  set up the peers that make bench measures, in environments of their own (PEERS=)"
 	@echo "make fuzz      hostile bytes for parsers, master, node and client (FUZZ_SECONDS=30 each, SEED=, ONLY=master_fuzz, MINIMIZE=1)"
 	@echo "make wheels    a manylinux_2_28 wheel for this CPython and the source distribution, into dist/"
@@ -108,6 +110,12 @@ bench-master: build
 bench-transfers: build
 	$(BIN)/python -m benchmarks.transfers $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(OUTPUT),--output $(OUTPUT))
+
+bench-proxy: build
+	$(BIN)/python -m benchmarks.proxy $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUTPUT),--output $(OUTPUT))
+
+bench-xypd: build
+	$(BIN)/python -m benchmarks.xypd $(if $(SHAPES),--shapes $(SHAPES)) $(if $(OUTPUT),--output $(OUTPUT)) $(ARGS)
 
 bench-peers:
 	benchmarks/peers/setup.sh $(PEERS)

@@ -135,6 +135,23 @@ def test_requests_that_do_not_end_are_cut_off_after_stop_timeout() -> None:
         server.may_answer.set()
 
 
+def test_a_second_signal_ends_it_at_once() -> None:
+    with engine() as server:
+        address = f"127.0.0.1:{server.server_address[1]}"
+        with processes.Process(PROXY, "-m", "m", "-d", address, "--port=0", "--host=127.0.0.1") as proxy:
+            port = int(proxy.wait_for(READY)[1])
+            proxy.wait_for(WELL)
+            body = b'{"prompt": "x"}'
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+            with socket.create_connection(("127.0.0.1", port), timeout=HANG_S) as client:
+                client.sendall(head + body)
+                assert server.asked.wait(HANG_S)
+                proxy.send(signal.SIGTERM)
+                proxy.wait_for("stopping")
+                assert proxy.end(signal.SIGTERM) == -signal.SIGTERM
+        server.may_answer.set()
+
+
 def test_a_port_in_use_names_the_flag() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -267,6 +267,28 @@ async def test_a_stream_that_stalls_is_broken_off(stage: Stage) -> None:
     await decode.until(lambda: decode.cancelled == 1)
 
 
+async def test_a_client_that_takes_nothing_is_cut_off(stage: Stage) -> None:
+    """Its answer would else hold an engine, and a buffer here, for as long as it likes."""
+
+    async def answer(engine: StubEngine, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65_536)
+
+    decode = await stage.engine("d", answer=answer)
+    await stage.proxy([], [decode], stall_timeout_ms=100)
+    assert stage.daemon is not None
+    body = json.dumps({**PROMPT, "stream": True}).encode()
+    head = f"POST {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", stage.daemon.port, limit=1)
+    writer.write(head + body)
+    await decode.until(lambda: decode.cancelled == 1)
+    await stage.until(decode.address, requests_running=0)
+    assert await stage.metric("proxy_clients_left_total") == 1
+    writer.transport.abort()
+
+
 async def test_headers_that_go_on_and_those_that_do_not(stage: Stage) -> None:
     async def answer(engine: StubEngine, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         headers = {"X-Engine": "yes", "Keep-Alive": "timeout=5", "Set-Cookie": "a=b", "X-Request-Id": "other"}
