@@ -75,16 +75,16 @@ class Prober:
         """Its models by id. Raises NotWell."""
         async with self._at_once:
             try:
-                return await self._ask(instance)
+                async with timeout(self._config.probe_timeout_ms / 1_000):
+                    return await self._ask(instance)
             except FAILURES as error:
                 raise NotWell(cause_of(error)) from error
 
     async def _ask(self, instance: Instance) -> dict[str, dict[str, Any]]:
-        within_s = self._config.probe_timeout_ms / 1_000
-        status, _ = await get(self._session, instance, "/health", key=self._key, within_s=within_s)
+        status, _ = await get(self._session, instance, "/health", key=self._key)
         if status not in (200, 404):
             raise NotWell(f"answers {status} at /health")
-        status, body = await get(self._session, instance, "/v1/models", key=self._key, within_s=within_s)
+        status, body = await get(self._session, instance, "/v1/models", key=self._key)
         if status != 200:
             raise NotWell(f"answers {status} at /v1/models")
         return models_of(body)
