@@ -651,7 +651,9 @@ class Metadata:
     """
 
     def __init__(self, epoch: int = 1, master: bytes = ..., seed: int = 0, **settings: float | str) -> None:
-        """settings: the fields of native/metadata/options.h by name; allocation as its flag spells it."""
+        """settings: the fields of native/metadata/options.h by name; allocation and eviction_policy as their
+        flags spell them.
+        """
 
     @staticmethod
     def command(verb: int, body: bytes) -> MetadataCommand: ...
@@ -706,6 +708,9 @@ class Metadata:
 # A trace is flat: the blocks of all requests as uint32, one after the other; how many each request has, as
 # uint32; when it came, as uint64 milliseconds. run answers (requests, accesses, hits, prefix hits) so far.
 
+def eviction_policies() -> list[str]:
+    """Names; the first is the default."""
+
 def range_bytes(size: int) -> int:
     """What a value of so many bytes takes of a pool's memory."""
 
@@ -714,7 +719,7 @@ class TraceReplay:
     its own.
     """
 
-    def __init__(self, capacity_blocks: int, block_bytes: int) -> None: ...
+    def __init__(self, capacity_blocks: int, block_bytes: int, policy: str) -> None: ...
     def run(self, blocks: Buffer, lengths: Buffer, times_ms: Buffer) -> tuple[int, int, int, int]:
         """Goes on with these requests; no request has a block twice."""
 
@@ -1045,6 +1050,7 @@ class Master:
         eviction_high_watermark_ratio: float = 0.90,
         eviction_ratio: float = 0.05,
         allocation: str = "random",
+        eviction_policy: str = "adaptive",
         repair_low_watermark_ratio: float = 0.80,
         repair_bytes_per_s: int = 256 << 20,
         copies_a_node_max: int = 8,

@@ -16,8 +16,8 @@ from mooncake_store import _core
 from mooncake_store.errors import InvalidArgument
 from mooncake_store.units import parse_size
 
-POLICIES: Final = ("lru",)
-DEFAULT_POLICY: Final = "lru"
+POLICIES: Final = tuple(_core.eviction_policies())
+"""The first is the default."""
 RUNS_MAX: Final = 256
 """Sizes times policies of one call."""
 CAPACITY_BLOCKS_MAX: Final = 1 << 32
@@ -50,7 +50,7 @@ def plan(*, blocks: str, dram: str, ssd: str, block_size: str, policy: str) -> P
         capacities = (parse_size(dram, field="--dram") // _core.range_bytes(block_bytes),)
     else:
         capacities = tuple(_count(part) for part in _parts(blocks))
-    policies = tuple(_parts(policy)) or (DEFAULT_POLICY,)
+    policies = tuple(_parts(policy)) or POLICIES[:1]
     for name in policies:
         if name not in POLICIES:
             raise InvalidArgument(f"--policy: {name!r} is none of {', '.join(POLICIES)}")
@@ -139,7 +139,7 @@ def simulate(trace: Trace, wanted: Plan, tell: Tell) -> Iterator[Run]:
         belady = _halves(trace, _bound(trace, capacity))
         for policy in wanted.policies:
             began_s = time.process_time()
-            pool = _pool(capacity, wanted.block_bytes)
+            pool = _pool(capacity, wanted.block_bytes, policy)
             found = _halves(trace, pool, partial(tell, f"{policy} {capacity}"))
             spent_s = max(time.process_time() - began_s, 1e-9)
             rate = found.whole.accesses / spent_s
@@ -149,8 +149,8 @@ def simulate(trace: Trace, wanted: Plan, tell: Tell) -> Iterator[Run]:
 RunPart = Callable[[Part], tuple[int, int, int, int]]
 
 
-def _pool(capacity: int, block_bytes: int) -> RunPart:
-    pool = _core.TraceReplay(capacity, block_bytes)
+def _pool(capacity: int, block_bytes: int, policy: str) -> RunPart:
+    pool = _core.TraceReplay(capacity, block_bytes, policy)
     return lambda part: pool.run(part.blocks, part.lengths, part.times_ms)
 
 

@@ -48,7 +48,7 @@ def _show(path: Path, trace: Trace, runs: Sequence[Run], show: Show) -> None:
     )
     show(
         f"hit rates of {path.name}",
-        ("policy", "blocks", "block hits", "prefix hits", "2nd half", "of it prefix", "Belady", "blocks/s"),
+        ("policy", "blocks", "block hits", "prefix hits", "2nd half", "of it prefix", "Belady"),
         [
             (
                 run.policy,
@@ -58,7 +58,6 @@ def _show(path: Path, trace: Trace, runs: Sequence[Run], show: Show) -> None:
                 f"{run.found.second.block_hit_rate:.4f}",
                 f"{run.found.second.prefix_hit_rate:.4f}",
                 f"{run.belady.whole.block_hit_rate:.4f}",
-                f"{run.accesses_a_second:,.0f}",
             )
             for run in runs
         ],

@@ -182,6 +182,12 @@ class MasterConfig:
     eviction_ratio: float = setting(
         Kind.FLOAT, 0.05, "Fraction of the memory that one round of eviction frees.", minimum=0.0, maximum=1.0
     )
+    eviction_policy: str = setting(
+        Kind.TEXT,
+        "adaptive",
+        "Which values go first: learnt from when keys are asked for again, or the least recently used.",
+        choices=("adaptive", "lru"),
+    )
     allow_evict_soft_pinned_objects: bool = setting(
         Kind.BOOL, True, "Whether soft-pinned objects may be evicted when nothing else is left."
     )

@@ -129,7 +129,10 @@ class Daemon:
         await server.start()
 
     async def _start_http(self, native: _core.Master, door: Door) -> AdminHttp:
-        metrics = MetricsPage(native, identity=lambda: {"epoch": str(native.epoch)})
+        metrics = MetricsPage(
+            native,
+            identity=lambda: {"epoch": str(native.epoch), "eviction_policy": self.config.eviction_policy},
+        )
         admin = AdminHttp(door, metrics, describe=lambda: self._description(native))
         logging.getLogger("aiohttp.server").addFilter(is_our_fault)
         runner = web.AppRunner(

@@ -107,6 +107,15 @@ HELP: Final = {
     ),
     "epoch": "Number of this master's reign",
     "evicted_bytes_total": "Bytes that were charged for the objects evicted",
+    "eviction_expected_hits_millionths": (
+        "Of a million blocks asked for, those that the eviction policy expects to find in this memory; "
+        "0: it is lru, or has learnt nothing yet"
+    ),
+    "eviction_history_bytes": "Memory that the eviction policy takes, at most 64 bytes for each object",
+    "eviction_history_entries": "Keys that the eviction policy remembers, whether they are there or not",
+    "eviction_reachable_hits_millionths": (
+        "The same with memory without an end, as far as it remembers: what more memory could bring at most"
+    ),
     "evicted_keys_total": "Objects evicted, for want of room or at a limit",
     "evicted_leased_keys_total": (
         "Objects evicted although a lookup or exists had asked to keep them: the pool is too small"

@@ -43,6 +43,7 @@ def start_native(
         allocation=config.allocation_strategy,
         eviction_high_watermark_ratio=config.eviction_high_watermark_ratio,
         eviction_ratio=config.eviction_ratio,
+        eviction_policy=config.eviction_policy,
         evict_soft_pinned=config.allow_evict_soft_pinned_objects,
         repair_low_watermark_ratio=config.repair_low_watermark_ratio,
         repair_bytes_per_s=config.repair_bytes_per_s,

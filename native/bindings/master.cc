@@ -233,6 +233,12 @@ Setting string(const char* name, std::string& (*field)(MasterOptions&)) {
             }};
 }
 
+void set_eviction_policy(MasterOptions& options, nb::handle value) {
+    const auto kind = metadata::eviction_policy_of(nb::cast<std::string>(value));
+    if (!kind) refuse("eviction_policy", value, "'adaptive' or 'lru'");
+    options.metadata.eviction_policy = *kind;
+}
+
 void set_allocation(MasterOptions& options, nb::handle value) {
     using metadata::AllocationStrategy;
     const std::string name = nb::isinstance<nb::str>(value) ? nb::cast<std::string>(value) : "";
@@ -297,6 +303,7 @@ const std::vector<Setting>& settings() {
               [](O& o) -> double& { return o.metadata.eviction_high_watermark_ratio; }),
         ratio("eviction_ratio", [](O& o) -> double& { return o.metadata.eviction_ratio; }),
         {"allocation", set_allocation},
+        {"eviction_policy", set_eviction_policy},
         ratio("repair_low_watermark_ratio",
               [](O& o) -> double& { return o.metadata.repair_low_watermark_ratio; }),
         integer<U64>(

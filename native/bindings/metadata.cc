@@ -62,6 +62,11 @@ metadata::AllocationStrategy strategy_of(const std::string& name) {
         ("allocation is random, free_ratio_first or local_first, not '" + name + "'").c_str());
 }
 
+metadata::EvictionPolicyKind policy_of(const std::string& name) {
+    if (const auto kind = metadata::eviction_policy_of(name)) return *kind;
+    throw nb::value_error(("no eviction policy is called '" + name + "'").c_str());
+}
+
 metadata::ProbeResult result_of(const std::string& name) {
     if (name == "answered") return metadata::ProbeResult::kAnswered;
     if (name == "refused") return metadata::ProbeResult::kRefused;
@@ -80,6 +85,10 @@ Options to_options(const nb::kwargs& settings) {
         };
         if (name == "allocation") {
             options.allocation = strategy_of(nb::cast<std::string>(value));
+            continue;
+        }
+        if (name == "eviction_policy") {
+            options.eviction_policy = policy_of(nb::cast<std::string>(value));
             continue;
         }
         const bool known =

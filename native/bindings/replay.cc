@@ -2,6 +2,7 @@
 #include "replay/replay.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <memory>
@@ -50,13 +51,18 @@ void each_request(std::span<const std::uint32_t> blocks, std::span<const std::ui
     }
 }
 
-void construct_replay(Replay* self, std::uint64_t capacity_blocks, std::uint64_t block_bytes) {
+void construct_replay(Replay* self, std::uint64_t capacity_blocks, std::uint64_t block_bytes,
+                      const std::string& policy) {
     constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 62;
     if (capacity_blocks == 0 || block_bytes == 0 || block_bytes > wire::kValueBytesMax ||
         capacity_blocks > kBytesMax / (block_bytes + 64)) {
         throw nb::value_error("capacity_blocks and block_bytes are 1 and up, and below 2^62 together");
     }
-    new (self) Replay(metadata::Options{}, capacity_blocks, block_bytes);
+    const auto kind = metadata::eviction_policy_of(policy);
+    if (!kind) throw nb::value_error(("no eviction policy is called '" + policy + "'").c_str());
+    metadata::Options options;
+    options.eviction_policy = *kind;
+    new (self) Replay(options, capacity_blocks, block_bytes);
 }
 
 nb::tuple run_replay(Replay& self, const nb::object& blocks, const nb::object& lengths,
@@ -103,11 +109,17 @@ nb::dict stats(const Replay& self) {
 }  // namespace
 
 void bind_replay(nb::module_& module) {
+    module.def("eviction_policies", [] {
+        nb::list names;
+        for (const auto& [name, kind] : metadata::kEvictionPolicies)
+            names.append(nb::str(name.data(), name.size()));
+        return names;
+    });
     module.def(
         "range_bytes", [](std::uint64_t size) { return wire::range_bytes(size, wire::Tier::kDram); },
         "size"_a);
     nb::class_<Replay>(module, "TraceReplay")
-        .def("__init__", &construct_replay, "capacity_blocks"_a, "block_bytes"_a)
+        .def("__init__", &construct_replay, "capacity_blocks"_a, "block_bytes"_a, "policy"_a)
         .def("run", &run_replay, "blocks"_a, "lengths"_a, "times_ms"_a)
         .def("stats", &stats)
         .def("check_invariants", &Replay::check_invariants);

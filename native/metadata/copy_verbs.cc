@@ -239,7 +239,8 @@ void Machine::unguard(Ref ref) {
     Object& object = table_.object(ref);
     object.flags = static_cast<std::uint8_t>(object.flags & ~kGuarded);
     for (std::size_t i = 0; i < object.replica_count; ++i) {
-        if (auto* order = order_of(object, placed(object, i).segment)) order->inserted(ref, object, clock_);
+        if (auto* order = order_of(object, placed(object, i).segment))
+            order->inserted(ref, object, policy_->clock());
     }
 }
 

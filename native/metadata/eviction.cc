@@ -1,19 +1,47 @@
-// Who goes when there is too much: passes in the order of wishes, victims in the order of recency.
+// Who goes when there is too much: passes in the order of wishes, victims in the order of the policy's ranks.
 #include <algorithm>
 
 #include "metadata/machine.h"
 
 namespace mooncake::metadata {
 
+void Machine::want(std::string_view key, std::uint32_t tenant, Ref ref) {
+    accesses_.push_back({table_.hash(tenant, key), ref != 0, 0});
+    accessed_.push_back(ref);
+}
+
+// Keys `first` and up of a request for `total`.
+void Machine::tell_wanted(std::size_t first, std::size_t total) {
+    if (accesses_.empty()) return;
+    policy_->asked(accesses_, first, total, pool_size());
+    for (std::size_t i = 0; i < accessed_.size(); ++i) {
+        if (accessed_[i] == 0) continue;
+        // An earlier key of the step may have ended this one's record; then it is of no value, or another's.
+        Object& object = table_.object(accessed_[i]);
+        if (object.is_visible()) raise(object, accesses_[i].rank);
+    }
+}
+
+// The pool is full at the watermark, with keys like those that are there.
+void Machine::measure_pool() {
+    const auto totals = segments_.dram_totals();
+    keys_that_fit_ = kUnmeasuredRoom;
+    if (totals.used_bytes == 0 || visible_count_ == 0) return;
+    const double full = options_.eviction_high_watermark_ratio * static_cast<double>(totals.capacity_bytes);
+    const double keys = static_cast<double>(visible_count_ + puts_.size());
+    keys_that_fit_ = std::min(static_cast<double>(options_.max_keys),
+                              keys * full / static_cast<double>(totals.used_bytes));
+}
+
 std::optional<EvictionOrder::Victim> Machine::victim_on(SegmentIndex index, Pass pass, std::size_t& budget) {
     Segment& segment = segments_.at(index);
     switch (pass) {
         case Pass::kUnwanted:
-            return segment.order->oldest(table_, now_ms_, clock_, budget);
+            return segment.order->oldest(table_, now_ms_, policy_->clock(), budget);
         case Pass::kKept:
             return segment.order->oldest_kept(table_, budget);
         case Pass::kSoftPinned:
-            return segment.soft_order->oldest(table_, now_ms_, clock_, budget);
+            return segment.soft_order->oldest(table_, now_ms_, policy_->clock(), budget);
         case Pass::kSoftPinnedKept:
             return segment.soft_order->oldest_kept(table_, budget);
     }

@@ -189,8 +189,8 @@ void Machine::compact_orders(std::size_t& budget) {
     const auto& mounted = segments_.mounted();
     for (std::size_t i = 0; i < mounted.size() && budget > 0; ++i) {
         Segment& segment = segments_.at(mounted[(compact_position_ + i) % mounted.size()]);
-        segment.order->compact(table_, clock_, budget);
-        segment.soft_order->compact(table_, clock_, budget);
+        segment.order->compact(table_, policy_->clock(), budget);
+        segment.soft_order->compact(table_, policy_->clock(), budget);
     }
     ++compact_position_;
 }

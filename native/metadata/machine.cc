@@ -13,7 +13,8 @@ Machine::Machine(const Options& options, std::uint64_t epoch, const wire::Uuid& 
       random_(seed),
       sessions_(tenants_),
       table_(seed),
-      journal_(options.journal_events) {
+      journal_(options.journal_events),
+      policy_(make_eviction_policy(options.eviction_policy)) {
     wire::Writer writer(told_bytes_);
     wire::encode(told_, writer);
 }

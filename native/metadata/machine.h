@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "metadata/counters.h"
 #include "metadata/departures.h"
 #include "metadata/effect.h"
+#include "metadata/eviction_policy.h"
 #include "metadata/journal.h"
 #include "metadata/key_table.h"
 #include "metadata/options.h"
@@ -60,6 +62,9 @@ inline constexpr std::uint32_t kNoRangeDoublingsMax = 7;
 // one step costs under the lock must not grow with their product.
 inline constexpr std::size_t kTenantsAsked = 64;
 inline constexpr std::size_t kKeysAskedOfTenants = 16;
+
+// Keys that fit while there is nothing to compare with.
+inline constexpr double kUnmeasuredRoom = 1e18;
 
 // One replica wherever it is, with what it costs there.
 struct ReplicaPosition {
@@ -191,7 +196,16 @@ class Machine {
     void lease(Object& object);
     void release_lease(Ref ref, Object& object);
     bool is_reachable(const Object& object, const wire::AvoidList& avoid) const;
-    void touch(Object& object) { object.stamp = ++clock_; }
+    // The keys of a step that somebody wants, for the policy: told at the step's end.
+    void want(std::string_view key, std::uint32_t tenant, Ref ref);
+    void tell_wanted(std::size_t first, std::size_t total);
+    // Of the policy's: how many keys there are, and fit; measured at puts and ticks, for it visits all
+    // segments.
+    void measure_pool();
+    PoolSize pool_size() const { return {visible_count_, keys_that_fit_}; }
+    static void raise(Object& object, std::uint64_t rank) {
+        if (rank > object.stamp) object.stamp = rank;
+    }
     void count_miss(wire::Status status, std::string_view key, std::uint32_t tenant);
     wire::Status absent() const;
     wire::WhyRecord explain(wire::Status status, std::string_view key, std::uint32_t tenant) const;
@@ -462,7 +476,6 @@ class Machine {
     std::uint64_t counter_ = 0;  // of all ids of this epoch
     Random random_;
     std::uint64_t now_ms_ = 0;
-    std::uint64_t clock_ = 0;  // of accesses
 
     Tenants tenants_;
     Sessions sessions_;
@@ -475,6 +488,8 @@ class Machine {
     Journal journal_;
     Departures departures_;
     Suspects suspects_;
+    std::unique_ptr<EvictionPolicy> policy_;
+    double keys_that_fit_ = kUnmeasuredRoom;
     Counters counters_;
     std::vector<Deadline> deadlines_;  // heap
 
@@ -541,7 +556,9 @@ class Machine {
     std::uint64_t sweep_retiring_cursor_ = 0;
     std::size_t sweep_put_cursor_ = 0;
     std::size_t compact_position_ = 0;
-    std::vector<Ref> scanned_;  // scratch of walks over the table
+    std::vector<Ref> scanned_;      // scratch of walks over the table
+    std::vector<Access> accesses_;  // scratch of a step: what was asked for, in order,
+    std::vector<Ref> accessed_;     // and what of it is there (0: it is not)
 };
 
 }  // namespace mooncake::metadata

@@ -26,7 +26,7 @@ struct Object {
     wire::PutId put_id;  // of the visible value; 0 = none. First, so that it reads 0 in a freed record
     std::uint64_t size;
     wire::ReplicaId replica;  // the first replica; further ones are in Extra
-    std::uint64_t stamp;      // of the last access, on the logical clock of accesses
+    std::uint64_t stamp;      // what the eviction policy thought of the last access: lower goes first
     std::uint64_t lease_until_ms;
     std::uint64_t hold_until_ms;  // granted by exists
     std::uint32_t tenant;

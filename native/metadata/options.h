@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "metadata/eviction_policy.h"
+
 namespace mooncake::metadata {
 
 enum class AllocationStrategy : std::uint8_t { kRandom, kFreeRatioFirst, kLocalFirst };
@@ -20,6 +22,7 @@ struct Options {
     bool evict_soft_pinned = true;
     double eviction_high_watermark_ratio = 0.90;
     double eviction_ratio = 0.05;
+    EvictionPolicyKind eviction_policy = EvictionPolicyKind::kAdaptive;
     AllocationStrategy allocation = AllocationStrategy::kRandom;
     std::uint64_t max_keys = 10'000'000;
     std::uint64_t max_metadata_bytes = std::uint64_t{4} << 30;

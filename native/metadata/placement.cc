@@ -210,7 +210,7 @@ Machine::Room Machine::make_room_for_key(std::size_t key_bytes, std::size_t& bud
 std::size_t Machine::metadata_bytes() const {
     constexpr std::size_t kOrderEntryBytes = 12;
     constexpr std::size_t kRetiringEntryBytes = 64;
-    return table_.bytes() + extras_.used_bytes() + visible_count_ * kOrderEntryBytes +
+    return table_.bytes() + extras_.used_bytes() + policy_->bytes() + visible_count_ * kOrderEntryBytes +
            puts_.size() * sizeof(Put) + retiring_.size() * kRetiringEntryBytes;
 }
 

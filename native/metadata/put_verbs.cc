@@ -19,7 +19,10 @@ bool Machine::put_start(State& command, Effects& effects) {
             command.grants.resize(request.keys.count());
             command.ranges.resize(request.keys.count());
         }
-        probe_keys(command, session.tenant, options_.keys_a_step_max, [&](std::string_view key, Ref) {
+        accesses_.clear();
+        probe_keys(command, session.tenant, options_.keys_a_step_max, [&](std::string_view key, Ref ref) {
+            const bool is_present = ref != 0 && table_.object(ref).is_visible();
+            accesses_.push_back({table_.hash(session.tenant, key), is_present, 0});
             WaitingKey waiting{static_cast<std::uint32_t>(command.position++), key, 0};
             const PutOutcome outcome = start_put(command, session, waiting, budget, effects);
             again = again || outcome == PutOutcome::kAgain;
@@ -27,6 +30,8 @@ bool Machine::put_start(State& command, Effects& effects) {
             if (outcome == PutOutcome::kWaits) ++counters_.waits_for_space;
             return true;
         });
+        measure_pool();
+        policy_->put_began(accesses_, pool_size());
         if (!command.cursor->done()) return false;
         command.all_tried = true;
         command.waiting_position = 0;
@@ -340,7 +345,7 @@ void Machine::show(Ref ref, const Value& value, std::span<const Placed> replicas
     object.flags = static_cast<std::uint8_t>(object.flags | value.pins);
     object.replicas_wanted = value.replicas_wanted & 0xF;
     set_value(object, replicas, soft_until, ttl_until);
-    touch(object);
+    raise(object, policy_->filled(table_.hash(object.tenant, object.key())));
     enter_orders(ref);
     ++visible_count_;
     value_bytes_ += object.size;

@@ -11,8 +11,15 @@ bool Machine::read_keys(State& command, Effects& effects) {
     if (!command.cursor) command.cursor.emplace(request.keys);
     const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;
     bool missed = false;
+    // Somebody means to use it, and does not only look or give it back.
+    const bool is_wanted = command.verb != wire::Verb::kRelease && command.verb != wire::Verb::kWhy &&
+                           (command.prefix.flags & wire::kWithoutHold) == 0;
+    accesses_.clear();
+    accessed_.clear();
+    const std::size_t first = command.cursor->position();
     probe_keys(command, tenant, options_.keys_a_step_max, [&](std::string_view key, Ref ref) {
         const wire::Status status = read_one(command, key, ref, effects);
+        if (is_wanted && wire::is_valid_key(key)) want(key, tenant, wire::ok(status) ? ref : 0);
         if (!wire::ok(status)) ++command.failed_items;
         if (command.verb != wire::Verb::kMatchPrefix) return true;
         if (wire::ok(status)) {
@@ -23,6 +30,7 @@ bool Machine::read_keys(State& command, Effects& effects) {
         }
         return !missed;
     });
+    tell_wanted(first, request.keys.count());
     if (!command.cursor->done() && !missed) return false;
 
     wire::Writer writer(command.body);
@@ -80,7 +88,6 @@ wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Ef
     if (command.verb == wire::Verb::kRelease) {
         release_lease(ref, object);
     } else if ((command.prefix.flags & wire::kWithoutHold) == 0) {
-        touch(object);
         const std::uint64_t until = now_ms_ + options_.exists_hold_ms;
         if (command.verb != wire::Verb::kTouch && until > object.hold_until_ms) object.hold_until_ms = until;
     }
@@ -103,7 +110,6 @@ void Machine::lookup_one(State& command, Object& object) {
 }
 
 void Machine::lease(Object& object) {
-    touch(object);
     if (!object.is_leased(now_ms_)) object.lease_count = 0;
     if (object.lease_count < 0xFFFF) ++object.lease_count;
     object.lease_until_ms = now_ms_ + options_.lease_ttl_ms;

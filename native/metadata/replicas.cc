@@ -191,7 +191,7 @@ void Machine::enter_order(Ref ref, const Object& object, SegmentIndex index) {
     const std::uint64_t bytes = bytes_on(index, object.size);
     if (object.has(kHardPin)) segment.hard_pinned_bytes += bytes;
     if (object.has(kSoftPin)) segment.soft_pinned_bytes += bytes;
-    if (auto* order = order_of(object, index)) order->inserted(ref, object, clock_);
+    if (auto* order = order_of(object, index)) order->inserted(ref, object, policy_->clock());
 }
 
 void Machine::leave_order(const Object& object, SegmentIndex index, std::uint64_t bytes) {

@@ -23,6 +23,8 @@ std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
     }
     std::uint64_t active = 0;
     sessions_.visit_all([&](const Session& session) { active += session.ending ? 0 : 1; });
+    const PolicyFigures figures = policy_->figures();
+    const auto millionths = [](double share) { return static_cast<std::uint64_t>(share * 1e6); };
     std::vector<std::pair<std::string, std::uint64_t>> all{
         {"epoch", epoch_},
         {"deposed_by_epoch", deposed_by()},
@@ -69,6 +71,10 @@ std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
         {"evicted_bytes_total", counters_.evicted_bytes},
         {"evicted_leased_keys_total", counters_.evicted_leased_keys},
         {"evicted_soft_pinned_keys_total", counters_.evicted_soft_pinned_keys},
+        {"eviction_history_entries", figures.history_entries},
+        {"eviction_history_bytes", policy_->bytes()},
+        {"eviction_expected_hits_millionths", millionths(figures.expected_hits)},
+        {"eviction_reachable_hits_millionths", millionths(figures.reachable_hits)},
         {"expired_keys_total", counters_.expired_keys},
         {"removed_keys_total", counters_.removed_keys},
         {"superseded_keys_total", counters_.superseded_keys},

@@ -118,7 +118,7 @@ def test_a_known_trace_has_known_figures() -> None:
 
 
 def test_the_pool_holds_as_many_blocks_as_it_says() -> None:
-    pool = _core.TraceReplay(5, BLOCK_BYTES)
+    pool = _core.TraceReplay(5, BLOCK_BYTES, "lru")
     blocks, lengths, times = array("I", range(5)), array("I", [5]), array("Q", [0])
     assert pool.run(blocks, lengths, times) == (1, 5, 0, 0)
     assert pool.run(blocks, lengths, times) == (2, 10, 5, 5)
@@ -210,7 +210,7 @@ def test_hashes_are_numbers_of_any_size_or_text(tmp_path: Path) -> None:
         ({"blocks": "10", "block_size": "0"}, "--block_size"),
         ({"blocks": "10", "block_size": "1tb"}, "--block_size"),
         ({"blocks": "10", "ssd": "1tb"}, "--ssd"),
-        ({"blocks": "10", "policy": "clairvoyance"}, "--policy: 'clairvoyance' is none of lru"),
+        ({"blocks": "10", "policy": "clairvoyance"}, "--policy: 'clairvoyance' is none of adaptive, lru"),
         ({"blocks": ",".join(map(str, range(1, 400)))}, "at most 256 runs"),
     ],
 )
@@ -243,7 +243,7 @@ def test_the_command_answers_json(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_command_shows_a_table_and_a_chart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_trace(tmp_path, [[1, 2, 3]] * 4)
-    assert main(["simulate", "--trace", str(path), "--blocks", "2,8"]) == 0
+    assert main(["simulate", "--trace", str(path), "--blocks", "2,8", "--policy", "lru"]) == 0
     shown = capsys.readouterr().out
     assert "4 requests for 12 blocks, 3 different" in shown
     assert "0.7500" in shown
@@ -272,12 +272,12 @@ def test_numbers_that_do_not_fit_together_are_refused(wrong: dict[str, list[int]
     numbers = {"blocks": [0], "lengths": [1], "times_ms": [0]} | wrong
     blocks, lengths = array("I", numbers["blocks"]), array("I", numbers["lengths"])
     with pytest.raises(ValueError, match=r"lengths|times_ms"):
-        _core.TraceReplay(4, BLOCK_BYTES).run(blocks, lengths, array("Q", numbers["times_ms"]))
+        _core.TraceReplay(4, BLOCK_BYTES, "lru").run(blocks, lengths, array("Q", numbers["times_ms"]))
 
 
 def test_a_pool_or_trace_that_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="capacity_blocks"):
-        _core.TraceReplay(0, BLOCK_BYTES)
+        _core.TraceReplay(0, BLOCK_BYTES, "lru")
     with pytest.raises(ValueError, match="not below the count"):
         _core.TraceBound(array("I", [7]), 4)
     with pytest.raises(ValueError, match="more than the whole trace"):

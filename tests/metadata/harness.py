@@ -81,7 +81,9 @@ class Harness:
     owners: dict[int, int] = field(default_factory=dict)  # of the segments mounted by mount()
 
     def __post_init__(self) -> None:
-        self.machine = _core.Metadata(epoch=self.epoch, master=MASTER, seed=self.seed, **self.settings)
+        # Unless a test is about another policy: the one whose order can be told in advance.
+        settings = {"eviction_policy": "lru"} | self.settings
+        self.machine = _core.Metadata(epoch=self.epoch, master=MASTER, seed=self.seed, **settings)
         self._sequence = 0
         self._processes = 0
         self._incarnations = 1_000

@@ -134,6 +134,8 @@ class Model:
     clock: int = 0
     evicted: int = 0
     is_round_stuck: bool = False
+    # Else any policy: among what nobody asked to keep it may take whatever it likes.
+    is_lru: bool = True
     # The observed retirements that no rule has explained yet.
     observed: deque[int] = field(default_factory=deque)
 
@@ -411,7 +413,7 @@ class Model:
     def _victims(self, segments: list[int], kept: bool, soft: bool) -> list[tuple[int, Value]]:
         """Who may go in this pass with its rank, lowest first."""
         ranked = [
-            (value.kept_until() if kept else value.stamp, value)
+            (value.kept_until() if kept else value.stamp * self.is_lru, value)
             for value in self.values.values()
             if value.pin == (SOFT_PIN if soft else 0)
             and (value.kept_until() > self.now) == kept

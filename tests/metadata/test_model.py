@@ -72,13 +72,15 @@ OUTCOMES = st.sampled_from([[OK, OK], [OK, OK], [SEALED, NO_RANGE], [NO_RANGE, O
 class Comparison(RuleBasedStateMachine):
     """Two sessions of two tenants; the first one's process lends the segments."""
 
+    policy = "lru"
+
     @initialize(capacities=CAPACITIES, copies=st.booleans())
     def start(self, capacities: list[int], copies: bool) -> None:
         # With two copies a value, room is ample: which segment pays for a put would be open otherwise.
         self.wanted = 2 if copies else 1
         self.capacities = [capacity * (40 if copies else 1) for capacity in capacities]
-        self.pool = Harness(settings=SETTINGS)
-        self.model = Model(TIMES, self.pool.now)
+        self.pool = Harness(settings=SETTINGS | {"eviction_policy": self.policy})
+        self.model = Model(TIMES, self.pool.now, is_lru=self.policy == "lru")
         self.granted: list[tuple[int, Grant]] = []
         self.ended: list[int] = []
         self.last: tuple[int, str, bytes, tuple[int, bytes]] | None = None
@@ -485,4 +487,11 @@ class Comparison(RuleBasedStateMachine):
             assert listed == expected
 
 
+class AnyOrder(Comparison):
+    """What holds whatever the policy: how much goes, from where, and whose wishes come before."""
+
+    policy = "adaptive"
+
+
 TestModel: Callable[..., None] = Comparison.TestCase
+TestAnyOrder: Callable[..., None] = AnyOrder.TestCase

@@ -171,4 +171,44 @@ MUTANTS = [
         ),
         (test("metadata/test_eviction", "test_space_on_a_node_that_does_not_answer_is_not_waited_for"),),
     ),
+    # -- the adaptive policy
+    Mutant(
+        "prefix-goes-from-its-head",
+        "Of the keys of one request the later ones count as asked for later, so a prefix loses its head first.",
+        (
+            Edit(
+                "native/metadata/adaptive_policy.cc",
+                "        const std::uint64_t at = clock_ - i;",
+                "        const std::uint64_t at = clock_ - keys.size() + i;",
+            ),
+        ),
+        (test("metadata/test_adaptive", "test_a_prefix_goes_from_its_end"),),
+    ),
+    Mutant(
+        "new-values-are-the-youngest",
+        "A value that is put gets the newest rank, whatever is known of such as it.",
+        (
+            Edit(
+                "native/metadata/put_verbs.cc",
+                "policy_->filled(table_.hash(object.tenant, object.key()))",
+                "policy_->filled(~table_.hash(object.tenant, object.key()))",
+            ),
+        ),
+        (
+            test("metadata/test_adaptive", "test_conversations_outlive_prompts_that_are_never_seen_again"),
+            test("metadata/test_adaptive", "test_a_prefix_goes_from_its_end"),
+        ),
+    ),
+    Mutant(
+        "history-grows-with-what-is-asked",
+        "The policy's memory grows with the keys it remembers instead of with the keys that are there.",
+        (
+            Edit(
+                "native/metadata/adaptive_policy.cc",
+                "history_.fit(pool_.live_keys)",
+                "history_.fit(4 * history_.entry_count())",
+            ),
+        ),
+        (test("metadata/test_adaptive", "test_history_takes_at_most_64_bytes_a_key_whatever_is_asked_for"),),
+    ),
 ]

@@ -229,8 +229,8 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/read_verbs.cc",
-                "    touch(object);\n    if (!object.is_leased(now_ms_)) object.lease_count = 0;",
-                "    if (!object.is_leased(now_ms_)) object.lease_count = 0;",
+                "command.verb != wire::Verb::kRelease && command.verb != wire::Verb::kWhy &&",
+                "command.verb != wire::Verb::kRelease && command.verb != wire::Verb::kLookup &&",
             ),
         ),
         (test("metadata/test_eviction", "test_lookup_makes_a_value_the_youngest_also_after_its_lease"),),
