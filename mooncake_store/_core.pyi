@@ -789,6 +789,7 @@ class Client:
         checksums: bool = True,
         control: str = "auto",
         bridge: Callable[[str, str, str], int] | None = None,
+        shared_memory: bool = True,
     ) -> None:
         """Connect to the first master that answers, or to a lane's own address.
 
@@ -885,6 +886,9 @@ class Client:
     @property
     def is_over_grpc(self) -> bool: ...
     @property
+    def local_nodes(self) -> list[tuple[str, bool, int, str]]:
+        """Of each node that was dialled: its data endpoint, whether its memory is mapped, bytes, why not."""
+    @property
     def is_connected(self) -> bool:
         """To the master, as the last heartbeat found."""
     @staticmethod
@@ -926,6 +930,7 @@ class AsyncClient:
         checksums: bool = True,
         control: str = "auto",
         bridge: Callable[[str, str, str], int] | None = None,
+        shared_memory: bool = True,
         threads_max: int,
         waiting_max: int,
     ) -> None: ...
@@ -1008,6 +1013,9 @@ class AsyncClient:
     def is_connected(self) -> bool: ...
     @property
     def is_over_grpc(self) -> bool: ...
+    @property
+    def local_nodes(self) -> list[tuple[str, bool, int, str]]:
+        """Of each node that was dialled: its data endpoint, whether its memory is mapped, bytes, why not."""
 
 class ClientSegment(TypedDict):
     segment: int
@@ -1143,6 +1151,7 @@ class Node:
     host_id: where the process runs; empty = this boot of this machine.
     peer_bytes_max: bytes in flight to and from one client process; beyond it requests are answered BUSY.
     stall_timeout_ms: a transfer without progress for so long ends its connection.
+    shared_memory: clients of this host, user and tenant may map it.
     files: (path, offset) of the first segments' memory, in tmpfs or hugetlbfs; the others have their own.
     Raises ValueError for options that cannot be meant.
     """
@@ -1166,6 +1175,7 @@ class Node:
         connect_timeout_ms: int = 1000,
         request_timeout_ms: int = 3000,
         stall_timeout_ms: int = 10000,
+        shared_memory: bool = True,
         files: list[tuple[str, int]] = ...,
     ) -> None: ...
     def start(self) -> None:

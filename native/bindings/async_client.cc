@@ -83,6 +83,9 @@ class AsyncClient {
     const client::Options& options() const { return options_; }
     bool is_connected() const { return client_ && client_->is_connected(); }
     bool is_over_grpc() const { return client_ && client_->is_over_grpc(); }
+    std::vector<client::LocalPeer> local_peers() const {
+        return client_ ? client_->local_peers() : std::vector<client::LocalPeer>{};
+    }
     bool is_closed() const { return is_closed_ || process_ != ::getpid(); }
     int fileno() const { return queue_->fd(); }
     Client* client() const { return client_.get(); }
@@ -231,7 +234,9 @@ void bind_async_client(nb::module_& module) {
         .def("close", &AsyncClient::close)
         .def_prop_ro("is_closed", &AsyncClient::is_closed)
         .def_prop_ro("is_connected", &AsyncClient::is_connected)
-        .def_prop_ro("is_over_grpc", &AsyncClient::is_over_grpc);
+        .def_prop_ro("is_over_grpc", &AsyncClient::is_over_grpc)
+        .def_prop_ro("local_nodes",
+                     [](const AsyncClient& self) { return local_node_list(self.local_peers()); });
 }
 
 }  // namespace mooncake::bindings

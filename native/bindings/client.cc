@@ -70,6 +70,7 @@ void bind_client(nb::module_& module) {
         .def_prop_ro("is_closed", &Client::is_closed)
         .def_prop_ro("is_connected", &Client::is_connected)
         .def_prop_ro("is_over_grpc", &Client::is_over_grpc)
+        .def_prop_ro("local_nodes", [](const Client& self) { return local_node_list(self.local_peers()); })
         .def_static("why", [] { return last_why(); });
 }
 

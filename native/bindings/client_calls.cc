@@ -569,6 +569,14 @@ nb::list status_list(std::span<const GetResult> results) {
                    [](const auto& result) { return PyLong_FromLong(static_cast<long>(result.status)); });
 }
 
+nb::list local_node_list(std::span<const client::LocalPeer> peers) {
+    nb::list list;
+    for (const auto& peer : peers) {
+        list.append(nb::make_tuple(peer.endpoint, peer.is_mapped, peer.mapped_bytes, peer.why));
+    }
+    return list;
+}
+
 nb::list size_list(std::span<const GetResult> results) {
     return to_list(results, [](const auto& result) { return PyLong_FromUnsignedLongLong(result.length); });
 }

@@ -68,6 +68,7 @@ Call segments();
 Call stats();
 
 nb::list status_list(std::span<const client::GetResult> results);
+nb::list local_node_list(std::span<const client::LocalPeer> peers);
 nb::list size_list(std::span<const client::GetResult> results);
 nb::list put_id_list(std::span<const client::GetResult> results);
 nb::list user_metadata_list(const client::OpenValues& values);

@@ -61,36 +61,38 @@ template <class Bound, class Made, class... More, class... Names>
 void define_settings(Bound& bound, Made (*make)(const client::Options&, More...), const Names&... names) {
     using namespace nanobind::literals;
     const client::Options defaults;
-    bound.def(nb::new_([make](std::vector<std::string> masters, std::string lane, std::string tenant,
-                              std::string name, std::string host_id, std::uint64_t connect_timeout_ms,
-                              std::uint64_t rpc_timeout_ms, std::uint32_t connections_a_peer_max,
-                              std::uint64_t bytes_in_flight_a_peer_max, bool checksums,
-                              const std::string& control, const nb::object& bridge, More... more) {
-                  client::Options options;
-                  options.masters = std::move(masters);
-                  options.lane = std::move(lane);
-                  options.tenant = std::move(tenant);
-                  options.name = std::move(name);
-                  options.host_id = std::move(host_id);
-                  options.connect_timeout_ms = connect_timeout_ms;
-                  options.rpc_timeout_ms = rpc_timeout_ms;
-                  options.connections_a_peer_max = connections_a_peer_max;
-                  options.bytes_in_flight_a_peer_max = bytes_in_flight_a_peer_max;
-                  options.checksums = checksums;
-                  std::string why;
-                  options.control = to_control(control, why);
-                  options.start_bridge = to_start_bridge(bridge);
-                  if (!why.empty() || !client::check(options, why))
-                      raise_not_connected(wire::Status::kInvalidParams, why);
-                  return make(options, more...);
-              }),
-              "masters"_a = std::vector<std::string>{}, nb::kw_only(), "lane"_a = "",
-              "tenant"_a = defaults.tenant, "name"_a = "", "host_id"_a = "",
-              "connect_timeout_ms"_a = defaults.connect_timeout_ms,
-              "rpc_timeout_ms"_a = defaults.rpc_timeout_ms,
-              "connections_a_peer_max"_a = defaults.connections_a_peer_max,
-              "bytes_in_flight_a_peer_max"_a = defaults.bytes_in_flight_a_peer_max,
-              "checksums"_a = defaults.checksums, "control"_a = "auto", "bridge"_a = nb::none(), names...);
+    bound.def(
+        nb::new_([make](std::vector<std::string> masters, std::string lane, std::string tenant,
+                        std::string name, std::string host_id, std::uint64_t connect_timeout_ms,
+                        std::uint64_t rpc_timeout_ms, std::uint32_t connections_a_peer_max,
+                        std::uint64_t bytes_in_flight_a_peer_max, bool checksums, const std::string& control,
+                        const nb::object& bridge, bool shared_memory, More... more) {
+            client::Options options;
+            options.masters = std::move(masters);
+            options.lane = std::move(lane);
+            options.tenant = std::move(tenant);
+            options.name = std::move(name);
+            options.host_id = std::move(host_id);
+            options.connect_timeout_ms = connect_timeout_ms;
+            options.rpc_timeout_ms = rpc_timeout_ms;
+            options.connections_a_peer_max = connections_a_peer_max;
+            options.bytes_in_flight_a_peer_max = bytes_in_flight_a_peer_max;
+            options.checksums = checksums;
+            options.shared_memory = shared_memory;
+            std::string why;
+            options.control = to_control(control, why);
+            options.start_bridge = to_start_bridge(bridge);
+            if (!why.empty() || !client::check(options, why))
+                raise_not_connected(wire::Status::kInvalidParams, why);
+            return make(options, more...);
+        }),
+        "masters"_a = std::vector<std::string>{}, nb::kw_only(), "lane"_a = "", "tenant"_a = defaults.tenant,
+        "name"_a = "", "host_id"_a = "", "connect_timeout_ms"_a = defaults.connect_timeout_ms,
+        "rpc_timeout_ms"_a = defaults.rpc_timeout_ms,
+        "connections_a_peer_max"_a = defaults.connections_a_peer_max,
+        "bytes_in_flight_a_peer_max"_a = defaults.bytes_in_flight_a_peer_max,
+        "checksums"_a = defaults.checksums, "control"_a = "auto", "bridge"_a = nb::none(),
+        "shared_memory"_a = defaults.shared_memory, names...);
 }
 
 }  // namespace mooncake::bindings

@@ -43,6 +43,7 @@ nb::dict status_of(const Node& self) {
     named["segments"] = status.control.segments;
     named["segment_names"] = status.segment_names;
     named["data_endpoint"] = status.data_endpoint;
+    named["local_endpoint"] = status.local_endpoint;
     named["last_error"] = status.control.last_error;
     named["memory_error"] = status.memory_error;
     named["last_command_id"] = status.control.last_command_id;
@@ -97,7 +98,7 @@ void bind_node(nb::module_& module) {
                std::uint16_t data_port, std::string advertised_host, std::string host_id, std::string name,
                std::size_t data_threads, std::size_t memory_fault_threads, bool hugepages,
                std::size_t connections_max, std::uint64_t peer_bytes_max, std::uint64_t connect_timeout_ms,
-               std::uint64_t request_timeout_ms, std::uint64_t stall_timeout_ms,
+               std::uint64_t request_timeout_ms, std::uint64_t stall_timeout_ms, bool shared_memory,
                const std::vector<std::pair<std::string, std::uint64_t>>& files) {
                 NodeOptions options;
                 if (files.size() > segments.size()) throw nb::value_error("more files than segments");
@@ -124,6 +125,7 @@ void bind_node(nb::module_& module) {
                 options.connect_timeout_ms = connect_timeout_ms;
                 options.request_timeout_ms = request_timeout_ms;
                 options.stall_timeout_ms = stall_timeout_ms;
+                options.shared_memory = shared_memory;
                 new (self) Node(std::move(options));
             },
             "segments"_a, nb::kw_only(), "masters"_a = std::vector<std::string>{}, "lane"_a = "",
@@ -131,7 +133,7 @@ void bind_node(nb::module_& module) {
             "name"_a = "", "data_threads"_a = 2, "memory_fault_threads"_a = 4, "hugepages"_a = false,
             "connections_max"_a = 16'384, "peer_bytes_max"_a = std::uint64_t{256} << 20,
             "connect_timeout_ms"_a = 1'000, "request_timeout_ms"_a = 3'000, "stall_timeout_ms"_a = 10'000,
-            "files"_a = std::vector<std::pair<std::string, std::uint64_t>>{})
+            "shared_memory"_a = true, "files"_a = std::vector<std::pair<std::string, std::uint64_t>>{})
         .def("start", start)
         .def("stop", &Node::stop, "handover_ms"_a = 0, nb::call_guard<GilReleased>())
         .def("wait_mounted", &Node::wait_mounted, "timeout_ms"_a, nb::call_guard<GilReleased>())

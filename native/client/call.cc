@@ -153,12 +153,17 @@ void Call::advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
 void Call::advance_dial(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
     const auto result = transfer.advance_dial();
     if (result == IoResult::kWouldBlock) return;
+    const bool is_local = transfer.dials_locally();
     if (result == IoResult::kDone) {
-        transfer.begin(transfer.connection(), frame_of(transfer));
+        auto socket = transfer.connection();
+        if (is_local) driver_.dialled_locally(transfer.peer, *socket);
+        transfer.begin(std::move(socket), frame_of(transfer));
         return;
     }
     const auto now = std::max(now_ms, monotonic_ms());
     const bool is_late = transfer.dial_status() == wire::Status::kDeadline;
+    // A process that does not answer there does not answer elsewhere; everything else leads to TCP.
+    if (is_local && !is_late) return dial_by_tcp(transfer, now, actions);
     if (is_late && now >= operation_.deadline_ms()) return;  // on_time ends the call
     // One that had not all its time proves less.
     const auto late = now >= transfer.deadline_ms ? Failure::kDeadline : Failure::kDial;
@@ -172,6 +177,16 @@ void Call::settle(Transfer& transfer, IoResult result, std::uint64_t now_ms, Act
     } else {
         fail(transfer, failure_of(result), transfer.why(), now_ms, actions);
     }
+}
+
+void Call::dial_by_tcp(Transfer& transfer, std::uint64_t now_ms, Actions& actions) {
+    driver_.not_dialled_locally(transfer.peer, transfer.why(), now_ms);
+    std::string why;
+    const auto deadline_ms = std::min(transfer.deadline_ms, operation_.deadline_ms());
+    auto dial = driver_.dial_peer(transfer.peer, deadline_ms, why);
+    if (!dial) return fail(transfer, Failure::kRefused, why, now_ms, actions);
+    transfer.begin_dial(std::move(dial));
+    advance_dial(transfer, now_ms, actions);
 }
 
 // The operation sees the answer while it still lies in the connection's buffer; what follows is only begun

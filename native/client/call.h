@@ -43,6 +43,7 @@ class Call {
     bool try_start(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
     void advance(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
     void advance_dial(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
+    void dial_by_tcp(Transfer& transfer, std::uint64_t now_ms, Actions& actions);
     std::unique_ptr<net::ClientDial> dial_master(std::uint64_t now_ms, std::uint64_t deadline_ms,
                                                  std::string& why);
     // Only a connection made for this transfer proves anything when it breaks.

@@ -115,6 +115,9 @@ void Client::close() {
 bool Client::is_closed() const { return driver_->is_forked() || driver_->is_closed(); }
 bool Client::is_connected() const { return !is_closed() && keeper_->is_connected(); }
 bool Client::is_over_grpc() const { return !is_closed() && driver_->is_over_grpc(); }
+std::vector<LocalPeer> Client::local_peers() const {
+    return is_closed() ? std::vector<LocalPeer>{} : driver_->local_peers().list();
+}
 const Options& Client::options() const { return driver_->options(); }
 
 // ---- verbs

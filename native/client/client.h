@@ -18,6 +18,7 @@
 #include "client/core/get_batch.h"
 #include "client/core/key_batches.h"
 #include "client/core/put_batch.h"
+#include "client/local_peers.h"
 #include "client/options.h"
 #include "client/transfer.h"
 #include "wire/inspect.h"
@@ -181,6 +182,7 @@ class Client {
     bool is_closed() const;
     bool is_connected() const;  // to the master, as the last heartbeat found
     bool is_over_grpc() const;  // rather than over the lane
+    std::vector<LocalPeer> local_peers() const;
     const Options& options() const;
 
   private:

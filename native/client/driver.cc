@@ -41,6 +41,7 @@ Driver::Driver(const Options& options, const wire::Uuid& process, std::uint64_t 
     : options_(options),
       process_(process),
       cluster_(options.tenant, options.host_id, seed),
+      local_peers_(options.shared_memory),
       lane_pool_(std::make_shared<net::ConnectionPool>(kLaneConnectionsMax, ~std::uint64_t{0})),
       forks_(fork_count()) {}
 
@@ -132,6 +133,7 @@ void Driver::close_old(std::uint64_t now_ms) {
         }
     });
     for (const auto& [peer, pool] : pools) pool->close_old(now_ms);
+    for (const auto peer : forgotten) local_peers_.forget(peer);
     const std::lock_guard lock(mutex_);
     for (const auto peer : forgotten) peer_pools_.erase(peer);
 }
@@ -165,13 +167,31 @@ std::unique_ptr<net::ClientDial> Driver::dial_lane(std::uint64_t deadline_ms) {
 }
 
 std::unique_ptr<net::ClientDial> Driver::dial_peer(PeerId peer, std::uint64_t deadline_ms, std::string& why) {
-    const auto text = cluster_.locked([peer](const auto& state) { return state.peer_endpoint(peer); });
+    std::string local;
+    const auto text = cluster_.locked([&](const auto& state) {
+        local = state.peer_local_endpoint(peer);
+        return state.peer_endpoint(peer);
+    });
     const auto endpoint = net::parse_endpoint(text);
     if (!endpoint) {
         why = text.empty() ? "the node has left" : "a node advertises '" + text + "', which is no address";
         return nullptr;
     }
-    return std::make_unique<net::ClientDial>(*endpoint, hello(wire::Role::kData), dial_deadline(deadline_ms));
+    const auto hello = this->hello(wire::Role::kData);
+    deadline_ms = dial_deadline(deadline_ms);
+    if (auto dial = local_peers_.dial(peer, *endpoint, local, hello, deadline_ms)) return dial;
+    return std::make_unique<net::ClientDial>(*endpoint, hello, deadline_ms);
+}
+
+void Driver::dialled_locally(PeerId peer, const net::ClientSocket& socket) {
+    if (local_peers_.dialled(peer, socket)) {
+        cluster_.locked([peer](auto& state) { state.set_mapped(peer, true); });
+    }
+}
+
+void Driver::not_dialled_locally(PeerId peer, const std::string& why, std::uint64_t now_ms) {
+    local_peers_.failed(peer, why, now_ms);
+    cluster_.locked([peer](auto& state) { state.set_mapped(peer, false); });
 }
 
 std::unique_ptr<net::ClientSocket> Driver::connect_lane(net::Patience patience, std::string& why,

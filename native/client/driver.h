@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "client/core/cluster.h"
+#include "client/local_peers.h"
 #include "client/options.h"
 #include "net/client_socket.h"
 #include "net/connection_pool.h"
@@ -118,8 +119,12 @@ class Driver {
     // A connection that takes the lane's frames, by either door. At most connect_timeout_ms, and not beyond
     // deadline_ms.
     std::unique_ptr<net::ClientDial> dial_lane(std::uint64_t deadline_ms);
-    // nullptr: there is no such address; `why` tells it.
+    // By its Unix socket where that can be, else by TCP. nullptr: there is no such address; `why` tells it.
     std::unique_ptr<net::ClientDial> dial_peer(PeerId peer, std::uint64_t deadline_ms, std::string& why);
+    // What became of a dial by a Unix socket.
+    void dialled_locally(PeerId peer, const net::ClientSocket& socket);
+    void not_dialled_locally(PeerId peer, const std::string& why, std::uint64_t now_ms);
+    LocalPeers& local_peers() { return local_peers_; }
     wire::Hello hello(wire::Role role) const;
     // For a caller that waits. nullptr: `why` names the address.
     std::unique_ptr<net::ClientSocket> connect_lane(net::Patience patience, std::string& why,
@@ -164,6 +169,7 @@ class Driver {
     const Options options_;
     const wire::Uuid process_;
     LockedCluster cluster_;
+    LocalPeers local_peers_;
     const std::shared_ptr<net::ConnectionPool> lane_pool_;
     const std::uint64_t forks_;
     std::atomic<bool> closed_ = false;

@@ -44,9 +44,14 @@ void Transfer::begin(std::unique_ptr<net::ClientSocket> connection, wire::Buffer
     socket_ = std::move(connection);
     has_slot_ = true;
     request_id_ = socket_->next_request_id();
+    if (replace_frame(replaced_)) return send_next(replaced_, wire::Verb::kOpen);
     wire::Reader reader(frame);
-    verb_ = reader.get<wire::FrameHeader>().verb;
     wire::Writer(frame).patch(offsetof(wire::FrameHeader, request_id), request_id_);
+    send_next(frame, reader.get<wire::FrameHeader>().verb);
+}
+
+void Transfer::send_next(wire::Buffer& frame, wire::Verb answered_as) {
+    verb_ = answered_as;
     pieces_.clear();
     pieces_.push_back({frame.data(), frame.size()});
     add_payload(pieces_);
@@ -65,7 +70,7 @@ IoResult Transfer::advance(std::uint64_t wait_until_ms) {
         const auto sent = socket_->try_send(unsent_);
         if (sent != IoResult::kDone) return sent;
         state = State::kReceiving;
-        return IoResult::kWouldBlock;  // the answer is not here yet: poll before the next call
+        return this->sent();  // an answer is not here yet: poll before the next call
     }
     // Without a wait this is called because bytes are there; a wait that ended without a frame proves none.
     if (wait_until_ms == 0) progress_ms = net::monotonic_ms();
@@ -94,6 +99,67 @@ void WriteTransfer::add_payload(std::vector<iovec>& pieces) {
     }
 }
 
+// ---- reading
+
+bool ReadTransfer::replace_frame(wire::Buffer& frames) {
+    mapped_.reset();
+    if (!socket().memory() || !MappedRead::suits(read_)) return false;
+    mapped_ = std::make_unique<MappedRead>(read_, targets_, socket().memory());
+    for (std::size_t i = 0; i < read_.parts.size(); ++i) {
+        mapped_->answers()[i].checksum = read_.parts[i].checksum_seed;
+    }
+    is_opening_ = mapped_->pack_next(request_id(), frames);
+    return is_opening_;
+}
+
+IoResult ReadTransfer::sent() { return is_over_ ? IoResult::kDone : IoResult::kWouldBlock; }
+
+// kWouldBlock: something is to be sent.
+IoResult ReadTransfer::on_opened(const wire::FrameHeader& header, wire::Bytes opened) {
+    if (!answers_us(header)) return IoResult::kMalformed;
+    if (!wire::ok(header.status)) {
+        for (auto& answer : mapped_->answers()) {
+            if (answer.verdict.status == wire::Status::kTransferFail) answer.verdict.status = header.status;
+        }
+        return IoResult::kDone;
+    }
+    if (!mapped_->take(opened)) return IoResult::kMalformed;
+    is_opening_ = mapped_->pack_next(request_id(), frames_);
+    is_over_ = !is_opening_ && mapped_->left().empty();
+    if (!is_opening_ && !is_over_) ask_for_bytes();
+    send_next(frames_, is_opening_ ? wire::Verb::kOpen : wire::Verb::kRead);
+    return advance();
+}
+
+// After what is given back: the parts that are left, as any node is asked for them.
+void ReadTransfer::ask_for_bytes() {
+    std::vector<wire::ReadItem> items;
+    for (const auto part : mapped_->left()) {
+        items.push_back(mapped_->items()[part]);
+        parts_left_.push_back(read_.parts[part]);
+    }
+    assembly_ = ReadAssembly(parts_left_);
+    for (std::size_t i = 0; i < parts_left_.size(); ++i) {
+        assembly_.answers()[i].checksum = parts_left_[i].checksum_seed;
+    }
+    wire::FrameHeader header;
+    header.verb = wire::Verb::kRead;
+    header.request_id = request_id();
+    const auto start = wire::begin_frame(frames_, header);
+    wire::Writer writer(frames_);
+    wire::encode_read(mapped_->flags(), items, writer);
+    wire::finish_frame(frames_, start);
+}
+
+std::vector<PartAnswer>& ReadTransfer::answers() {
+    if (!mapped_) return assembly_.answers();
+    for (std::size_t i = 0; i < parts_left_.size(); ++i) {
+        mapped_->answers()[mapped_->left()[i]] = std::move(assembly_.answers()[i]);
+    }
+    parts_left_.clear();
+    return mapped_->answers();
+}
+
 IoResult ReadTransfer::receive(std::uint64_t wait_until_ms) {
     while (true) {
         if (in_payload_) {
@@ -107,6 +173,7 @@ IoResult ReadTransfer::receive(std::uint64_t wait_until_ms) {
         const auto result = receive_frame(header, head, wait_until_ms);
         wait_until_ms = 0;
         if (result != IoResult::kDone) return result;
+        if (is_opening_) return on_opened(header, head);
         const auto begun = on_head(header, head);
         if (begun != IoResult::kWouldBlock) return begun;
     }
@@ -126,7 +193,7 @@ IoResult ReadTransfer::on_head(const wire::FrameHeader& header, wire::Bytes head
     verdicts_.assign(ranges.size(), {});
     ranges_.clear();
     for (std::size_t i = 0; i < ranges.size(); ++i) {
-        const auto& part = read_.parts[ranges[i].part];
+        const auto& part = parts()[ranges[i].part];
         const auto& target = targets_[part.index];
         assert(part.offset + ranges[i].offset + ranges[i].length <= target.capacity);
         if (ranges[i].length > 0) {
@@ -144,7 +211,7 @@ void ReadTransfer::on_payload() {
     const auto ranges = assembly_.ranges();
     if (read_.checksums) {
         for (const auto& range : ranges) {
-            const auto& part = read_.parts[range.part];
+            const auto& part = parts()[range.part];
             auto& checksum = assembly_.answers()[range.part].checksum;
             checksum =
                 wire::crc32c(checksum, targets_[part.index].data + part.offset + range.offset, range.length);

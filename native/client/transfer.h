@@ -13,21 +13,12 @@
 
 #include "client/core/operation.h"
 #include "client/core/read_assembly.h"
+#include "client/mapped_read.h"
+#include "client/memory.h"
 #include "net/client_socket.h"
 #include "net/connection_pool.h"
 
 namespace mooncake::client {
-
-// The caller's memory. A value to be put may lie in several pieces; a target is one.
-struct Value {
-    const iovec* pieces = nullptr;
-    std::size_t piece_count = 0;
-    std::uint64_t size = 0;
-};
-struct Target {
-    std::uint8_t* data = nullptr;
-    std::uint64_t capacity = 0;
-};
 
 class Transfer {
   public:
@@ -67,6 +58,7 @@ class Transfer {
     // kDone: begin() with connection().
     net::IoResult advance_dial() { return dial_->advance(); }
     wire::Status dial_status() const { return dial_->status(); }
+    bool dials_locally() const { return dial_->is_local(); }
     std::unique_ptr<net::ClientSocket> connection() { return dial_->take(); }
     // Begins on this connection; `frame` stays the operation's.
     void begin(std::unique_ptr<net::ClientSocket> socket, wire::Buffer& frame);
@@ -86,6 +78,13 @@ class Transfer {
 
   protected:
     virtual void add_payload(std::vector<iovec>&) {}
+    // Instead of the operation's frame, now that there is a connection: these. False: the operation's.
+    virtual bool replace_frame(wire::Buffer&) { return false; }
+    // All was sent. kWouldBlock: an answer comes.
+    virtual net::IoResult sent() { return net::IoResult::kWouldBlock; }
+    // What follows on the same connection, once an answer was used.
+    void send_next(wire::Buffer& frame, wire::Verb answered_as);
+    std::uint64_t request_id() const { return request_id_; }
     virtual net::IoResult receive(std::uint64_t wait_until_ms);
     net::IoResult receive_frame(wire::FrameHeader& header, wire::Bytes& frame_body,
                                 std::uint64_t wait_until_ms);
@@ -102,6 +101,7 @@ class Transfer {
     std::unique_ptr<net::ClientDial> dial_;  // while kDialling
     std::unique_ptr<net::ClientSocket> socket_;
     std::uint64_t request_id_ = 0;
+    wire::Buffer replaced_;
     std::vector<iovec> pieces_;
     std::span<iovec> unsent_;
 };
@@ -136,16 +136,29 @@ class ReadTransfer final : public Transfer {
             assembly_.answers()[i].checksum = read.parts[i].checksum_seed;
         }
     }
-    std::vector<PartAnswer>& answers() { return assembly_.answers(); }
+    std::vector<PartAnswer>& answers();
     bool expects_frame() const override { return state == State::kReceiving && !in_payload_; }
 
   private:
+    bool replace_frame(wire::Buffer& frames) override;
+    net::IoResult sent() override;
+    net::IoResult on_opened(const wire::FrameHeader& header, wire::Bytes body);
+    void ask_for_bytes();
+    // What the frames of bytes are of.
+    std::span<const ReadPart> parts() const {
+        return mapped_ ? std::span<const ReadPart>(parts_left_) : std::span<const ReadPart>(read_.parts);
+    }
     net::IoResult receive(std::uint64_t wait_until_ms) override;
     net::IoResult on_head(const wire::FrameHeader& header, wire::Bytes head);
     void on_payload();
 
     const NodeRead& read_;
     std::span<const Target> targets_;
+    std::unique_ptr<MappedRead> mapped_;  // where the connection's memory is mapped, and it suits
+    bool is_opening_ = false;             // what comes next is the answer to its question
+    bool is_over_ = false;                // only what it gives back is still to be sent
+    wire::Buffer frames_;
+    std::vector<ReadPart> parts_left_;  // those of mapped_->left()
     ReadAssembly assembly_;
     bool in_payload_ = false;
     bool has_more_ = false;

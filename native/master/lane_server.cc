@@ -52,6 +52,9 @@ Door door_of(Verb verb) {
         case Verb::kCopy:
         case Verb::kRead:
         case Verb::kWrite:
+        case Verb::kMap:
+        case Verb::kOpen:
+        case Verb::kClose:
         case Verb::kTransferRead:
         case Verb::kTransferWrite:
         case Verb::kNotify:

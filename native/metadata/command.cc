@@ -147,6 +147,9 @@ Command Metadata::command(wire::Verb verb, wire::Bytes body) {
         case wire::Verb::kRead:
         case wire::Verb::kWrite:
         case wire::Verb::kPing:
+        case wire::Verb::kMap:
+        case wire::Verb::kOpen:
+        case wire::Verb::kClose:
         case wire::Verb::kTransferRead:
         case wire::Verb::kTransferWrite:
         case wire::Verb::kNotify:

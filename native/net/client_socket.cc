@@ -13,6 +13,7 @@
 #include "net/dial.h"
 #include "net/event_loop.h"
 #include "net/iovecs.h"
+#include "net/local_socket.h"
 #include "net/receive_buffer.h"
 
 namespace mooncake::net {
@@ -39,6 +40,8 @@ struct ClientSocket::State {
     std::uint64_t last_request = 0;
     std::string error;
     bool blocking = false;
+    std::shared_ptr<const SharedMemory> memory;
+    std::vector<FileDescriptor>* descriptors = nullptr;  // where those go that come with bytes
 
     IoResult fail(IoResult result, const std::string& what) {
         error = address + ": " + what;
@@ -166,7 +169,9 @@ IoResult ClientSocket::State::receive_frame(wire::FrameHeader& header, wire::Byt
         if (waited) return IoResult::kWouldBlock;
         buffer.release_large();
         const std::span<std::uint8_t> room = buffer.room(wanted);
-        const ssize_t n = ::recv(fd.get(), room.data(), room.size(), flags);
+        const ssize_t n = descriptors == nullptr
+                              ? ::recv(fd.get(), room.data(), room.size(), flags)
+                              : receive_with_descriptors(fd.get(), room, *descriptors, flags);
         if (n > 0) {
             buffer.add(static_cast<std::size_t>(n));
             waited = flags == 0;
@@ -205,6 +210,7 @@ IoResult ClientSocket::try_receive_into(std::span<iovec>& targets) {
 
 int ClientSocket::fd() const { return state_->fd.get(); }
 const wire::Uuid& ClientSocket::peer_process() const { return state_->process; }
+const std::shared_ptr<const SharedMemory>& ClientSocket::memory() const { return state_->memory; }
 std::uint64_t ClientSocket::next_request_id() { return ++state_->last_request; }
 const std::string& ClientSocket::error() const { return state_->error; }
 
@@ -242,6 +248,18 @@ void ClientDial::pack(const wire::Hello& hello) {
 
 ClientDial::~ClientDial() = default;
 
+// The question about the memory leaves together with hello.
+void ClientDial::share_memory(std::shared_ptr<const SharedMemory> known) {
+    is_local_ = true;
+    memory_ = std::move(known);
+    if (memory_) return;
+    wire::FrameHeader request;
+    request.verb = wire::Verb::kMap;
+    request.request_id = 2;
+    wire::finish_frame(hello_, wire::begin_frame(hello_, request));
+    piece_ = {hello_.data(), hello_.size()};
+}
+
 int ClientDial::fd() const {
     if (socket_) return socket_->fd();
     return dialling_ ? dialling_->fd() : opened_.fd.get();
@@ -272,7 +290,8 @@ IoResult ClientDial::advance() {
         state->fd = std::move(dialled.fd);
         state->address = to_text(endpoint_);
         state->make_blocking();
-        state->last_request = 1;
+        state->last_request = 2;
+        if (is_local_ && !memory_) state->descriptors = &descriptors_;
         socket_.reset(new ClientSocket(std::move(state)));
     }
     return exchange_hello();
@@ -280,19 +299,28 @@ IoResult ClientDial::advance() {
 
 IoResult ClientDial::exchange_hello() {
     IoResult result = socket_->try_send(unsent_);
-    wire::FrameHeader answer;
-    wire::Bytes body;
-    if (result == IoResult::kDone) result = socket_->try_receive_frame(answer, body);
+    while (result == IoResult::kDone) {
+        wire::FrameHeader answer;
+        wire::Bytes body;
+        result = socket_->try_receive_frame(answer, body);
+        if (result != IoResult::kDone) break;
+        result = is_welcome_ ? take_memory(answer, body) : take_welcome(answer, body);
+        if (result != IoResult::kDone) return result;
+        if (is_local_ && !memory_) continue;
+        socket_->state_->descriptors = nullptr;
+        socket_->state_->memory = memory_;
+        return result;
+    }
     if (result == IoResult::kWouldBlock) {
         if (monotonic_ms() < deadline_ms_) return result;
         return fail(IoResult::kDeadline, wire::Status::kDeadline,
                     to_text(endpoint_) + ": no answer within the deadline");
     }
-    if (result != IoResult::kDone) {
-        const bool is_malformed = result == IoResult::kMalformed;
-        return fail(result, is_malformed ? wire::Status::kMalformed : wire::Status::kClosed,
-                    socket_->error());
-    }
+    const bool is_malformed = result == IoResult::kMalformed;
+    return fail(result, is_malformed ? wire::Status::kMalformed : wire::Status::kClosed, socket_->error());
+}
+
+IoResult ClientDial::take_welcome(const wire::FrameHeader& answer, wire::Bytes body) {
     if (!wire::ok(answer.status)) {
         wire::Reader reader(body);
         return fail(IoResult::kClosed, answer.status,
@@ -305,7 +333,21 @@ IoResult ClientDial::exchange_hello() {
     }
     socket_->state_->process = welcome->process;
     socket_->state_->body_max = wire::kBodyBytesMax;
+    is_welcome_ = true;
     return IoResult::kDone;
+}
+
+IoResult ClientDial::take_memory(const wire::FrameHeader& answer, wire::Bytes body) {
+    const auto reply = wire::parse_map_reply(body);
+    if (!answer.is_reply() || answer.verb != wire::Verb::kMap || !wire::ok(answer.status) || !reply) {
+        return fail(IoResult::kMalformed, wire::Status::kMalformed,
+                    to_text(endpoint_) + " did not answer map with its memory");
+    }
+    std::string why;
+    memory_ = SharedMemory::map(*reply, descriptors_, why);
+    descriptors_.clear();
+    if (memory_) return IoResult::kDone;
+    return fail(IoResult::kClosed, wire::Status::kNotSupported, to_text(endpoint_) + ": " + why);
 }
 
 void ClientSocket::shutdown() { ::shutdown(state_->fd.get(), SHUT_RDWR); }

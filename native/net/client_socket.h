@@ -9,9 +9,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "net/dial.h"
 #include "net/endpoint.h"
+#include "net/shared_memory.h"
 #include "wire/frame.h"
 
 namespace mooncake::net {
@@ -51,6 +53,8 @@ class ClientSocket {
     int fd() const;
     const wire::Uuid& peer_process() const;
     std::uint64_t next_request_id();
+    // The peer's, where this is a Unix socket to a node that lends it; else nullptr.
+    const std::shared_ptr<const SharedMemory>& memory() const;
     const std::string& error()
         const;               // after anything but kDone or kWouldBlock: the address and what happened
     bool is_idle_healthy();  // nothing unread and not closed by the peer: fit to be reused
@@ -71,6 +75,10 @@ class ClientDial {
     ClientDial(const Endpoint& endpoint, Dialled opened, const wire::Hello& hello, std::uint64_t deadline_ms);
     ~ClientDial();
 
+    // Before the first advance(), of a Unix socket to a node: its memory is mapped, unless it is known.
+    void share_memory(std::shared_ptr<const SharedMemory> known);
+    bool is_local() const { return is_local_; }
+
     // kWouldBlock: poll fd() for events(), until due_ms() at most, and call again. kDone: take(). Anything
     // else: why() and status().
     IoResult advance();
@@ -85,6 +93,8 @@ class ClientDial {
   private:
     void pack(const wire::Hello& hello);
     IoResult exchange_hello();
+    IoResult take_welcome(const wire::FrameHeader& answer, wire::Bytes body);
+    IoResult take_memory(const wire::FrameHeader& answer, wire::Bytes body);
     IoResult fail(IoResult result, wire::Status status, const std::string& why);
 
     const Endpoint endpoint_;
@@ -95,6 +105,10 @@ class ClientDial {
     wire::Buffer hello_;
     iovec piece_{};
     std::span<iovec> unsent_;
+    bool is_local_ = false;
+    bool is_welcome_ = false;
+    std::shared_ptr<const SharedMemory> memory_;
+    std::vector<FileDescriptor> descriptors_;  // as they come with the memory
     std::string why_;
     wire::Status status_ = wire::Status::kOk;
 };

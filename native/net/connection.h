@@ -10,11 +10,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "net/event_loop.h"
+#include "net/file_descriptor.h"
 #include "wire/frame.h"
 
 namespace mooncake::net {
@@ -43,6 +45,9 @@ class ConnectionHandler {
     virtual void on_close(Connection& connection, std::string_view reason) = 0;
     // Before on_close: the peer sent what is no frame, or something and not even one whole frame.
     virtual void on_garbage(Connection&) {}
+    // The peer looks at memory of ours for as long as its end is open: the connection does not end before
+    // that, whatever the reason. It only stops to be served.
+    virtual bool is_looked_through() const { return false; }
 };
 
 // A frame to send: `head` is owned; `payload` points to memory that must stay valid and unchanged until
@@ -52,6 +57,7 @@ struct Outgoing {
     wire::Buffer head;
     std::vector<iovec> payload;
     std::function<void(bool)> sent;
+    std::vector<FileDescriptor> descriptors = {};  // over a Unix socket: sent along with the head
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -74,6 +80,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     virtual EventLoop& loop() = 0;
     virtual std::string peer() const = 0;  // "10.0.0.7:41234"
     virtual std::uint64_t id() const = 0;  // unique in the process
+    // Whose process dialled it, where that is known: over a Unix socket.
+    virtual std::optional<std::uint32_t> peer_user() const { return std::nullopt; }
 };
 
 using HandlerFactory = std::function<std::unique_ptr<ConnectionHandler>()>;
@@ -87,6 +95,7 @@ class Server {
     struct Options {
         std::string host = "0.0.0.0";
         std::uint16_t port = 0;
+        std::string local_name = {};  // instead of them: the abstract name of a Unix socket
         int backlog = 4096;
         std::size_t connections_max = 16'384;
         ConnectionLimits limits;

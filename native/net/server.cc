@@ -15,6 +15,7 @@
 #include "net/address.h"
 #include "net/connection.h"
 #include "net/dial.h"
+#include "net/local_socket.h"
 #include "net/socket_connection.h"
 
 namespace mooncake::net {
@@ -49,6 +50,7 @@ FileDescriptor try_listen(const Address& address, int backlog) {
 }
 
 FileDescriptor listen_on(const Server::Options& options) {
+    if (!options.local_name.empty()) return listen_local(options.local_name, options.backlog);
     const std::string host = options.host.empty() ? "0.0.0.0" : options.host;
     const auto resolution = Resolution::start({host, options.port});
     constexpr std::uint64_t kResolveMs = 5'000;

@@ -12,6 +12,7 @@
 
 #include "net/address.h"
 #include "net/iovecs.h"
+#include "net/local_socket.h"
 
 namespace mooncake::net {
 
@@ -58,6 +59,7 @@ SocketConnection::SocketConnection(EventLoop& loop, FileDescriptor socket, const
       socket_(std::move(socket)),
       limits_(limits),
       peer_(peer_address(socket_.get()).text()),
+      peer_user_(net::peer_user(socket_.get())),
       id_(++last_id),
       handler_(std::move(handler)),
       ended_(std::move(ended)),
@@ -82,7 +84,7 @@ void SocketConnection::start() {
 void SocketConnection::on_events(std::uint32_t events) {
     const Dispatch dispatch(*this);
     if ((events & EPOLLOUT) != 0) blocked_ = false;
-    if (ending_ == Ending::kLingering) {
+    if (ending_ == Ending::kLingering || ending_ == Ending::kLookedThrough) {
         discard_input();
     } else if (is_reading()) {
         if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) receive();
@@ -90,8 +92,10 @@ void SocketConnection::on_events(std::uint32_t events) {
         int error = 0;
         socklen_t length = sizeof error;
         getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+        peer_closed_ = true;
         end(error != 0 ? errno_text(error) : "closed by the peer");
     } else if ((events & EPOLLRDHUP) != 0 && ending_ == Ending::kNo) {
+        peer_closed_ = true;
         end("closed by the peer, which was not reading its answers");
     }
 }
@@ -110,10 +114,12 @@ void SocketConnection::receive() {
         }
         if (n < 0) {
             if (errno == EINTR) continue;
-            if (!would_block(errno)) end(errno_text(errno));
-            return;
+            if (would_block(errno)) return;
+            peer_closed_ = true;
+            return end(errno_text(errno));
         }
         if (n == 0) {
+            peer_closed_ = true;
             end(receiving_payload_ ? "closed by the peer amid a payload" : "closed by the peer");
             return;
         }
@@ -204,7 +210,9 @@ void SocketConnection::discard_input() {
         if (n > 0) {
             discarded += static_cast<std::size_t>(n);
         } else {
-            if (n == 0 || !would_block(errno)) ending_ = Ending::kNow;
+            if (n != 0 && would_block(errno)) return;
+            peer_closed_ = true;
+            ending_ = Ending::kNow;
             return;
         }
     }
@@ -252,6 +260,7 @@ void SocketConnection::enqueue(Outgoing frame) {
         return;
     }
     Queued queued;
+    assert(frame.descriptors.size() <= kDescriptorsMax);
     queued.counted_bytes = frame.head.size() + frame.payload.size() * sizeof(iovec) + sizeof(Queued);
     queued.frame = std::move(frame);
     outgoing_bytes_ += queued.counted_bytes;
@@ -274,6 +283,8 @@ std::size_t SocketConnection::gather(std::span<iovec> pieces, bool& more) {
     more = false;
     for (Queued& queued : queue_) {
         Outgoing& frame = queued.frame;
+        // What descriptors go along with begins a call of its own.
+        if (!frame.descriptors.empty() && count > 0) return more = true, count;
         if (queued.head_sent < frame.head.size()) {
             if (count == pieces.size()) return more = true, count;
             pieces[count++] = {frame.head.data() + queued.head_sent, frame.head.size() - queued.head_sent};
@@ -317,8 +328,14 @@ void SocketConnection::flush() {
         msghdr message{};
         message.msg_iov = pieces.data();
         message.msg_iovlen = gather(pieces, more);
+        const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
+        auto& descriptors = queue_.front().frame.descriptors;
         const ssize_t n =
-            ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
+            descriptors.empty()
+                ? ::sendmsg(socket_.get(), &message, flags)
+                : send_with_descriptors(socket_.get(), std::span(pieces).first(message.msg_iovlen),
+                                        descriptors, flags);
+        if (n > 0) descriptors.clear();
         if (n < 0) {
             if (errno == EINTR) continue;
             if (!would_block(errno)) return end(errno_text(errno));
@@ -373,7 +390,11 @@ void SocketConnection::settle() {
         }
         if (ending_ != Ending::kNo) {
             advance_ending();
-            if (ending_ == Ending::kNow) finish();
+            if (ending_ == Ending::kNow && !peer_closed_ && handler_->is_looked_through()) {
+                stop_serving();
+            } else if (ending_ == Ending::kNow) {
+                finish();
+            }
             break;
         }
         if (!paused_ || outgoing_bytes_ > limits_.outgoing_bytes_max / 2) break;
@@ -393,10 +414,27 @@ void SocketConnection::advance_ending() {
     loop_.want_sweep();
 }
 
+// The peer sees the end, and closes its own when it looks at our memory no more.
+void SocketConnection::stop_serving() {
+    ending_ = Ending::kLookedThrough;
+    ::shutdown(socket_.get(), SHUT_WR);
+    hello_since_ms_ = frame_since_ms_ = payload_since_ms_ = send_since_ms_ = linger_since_ms_ = 0;
+    give_up_transfers();
+}
+
 void SocketConnection::finish() {
     ending_ = Ending::kEnded;
     if (watched_) loop_.unwatch(socket_.get());
     socket_.reset();
+    give_up_transfers();
+    if (sent_garbage_ || (hello_since_ms_ != 0 && !buffer_.empty())) handler_->on_garbage(*this);
+    handler_->on_close(*this, reason_);
+    handler_.reset();
+    if (const auto ended = std::exchange(ended_, nullptr)) ended(id_);
+    self_.reset();
+}
+
+void SocketConnection::give_up_transfers() {
     std::vector<Outgoing> dropped;
     {
         const std::lock_guard lock(incoming_mutex_);
@@ -412,11 +450,6 @@ void SocketConnection::finish() {
     }
     targets_left_ = {};
     if (const auto done = std::exchange(done_, nullptr)) done(false);
-    if (sent_garbage_ || (hello_since_ms_ != 0 && !buffer_.empty())) handler_->on_garbage(*this);
-    handler_->on_close(*this, reason_);
-    handler_.reset();
-    if (const auto ended = std::exchange(ended_, nullptr)) ended(id_);
-    self_.reset();
 }
 
 void SocketConnection::schedule() {
@@ -432,7 +465,7 @@ void SocketConnection::update_interest() {
     std::uint32_t wanted = 0;
     if (is_reading()) {
         wanted = EPOLLIN | EPOLLRDHUP;
-    } else if (ending_ == Ending::kLingering) {
+    } else if (ending_ == Ending::kLingering || ending_ == Ending::kLookedThrough) {
         wanted = EPOLLIN;
     } else if (ending_ == Ending::kNo) {
         wanted = EPOLLRDHUP;
@@ -472,6 +505,7 @@ bool SocketConnection::on_sweep(std::uint64_t now_ms) {
 
 void SocketConnection::on_loop_end() {
     const Dispatch dispatch(*this);
+    peer_closed_ = true;  // nobody serves or writes any more
     end("the event loop has stopped");
 }
 

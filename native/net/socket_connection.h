@@ -35,6 +35,7 @@ class SocketConnection final : public Connection, public FdHandler {
     EventLoop& loop() override { return loop_; }
     std::string peer() const override { return peer_; }
     std::uint64_t id() const override { return id_; }
+    std::optional<std::uint32_t> peer_user() const override { return peer_user_; }
 
     void on_events(std::uint32_t events) override;
     bool on_sweep(std::uint64_t now_ms) override;
@@ -48,7 +49,8 @@ class SocketConnection final : public Connection, public FdHandler {
         std::size_t head_sent = 0;
         std::size_t pieces_sent = 0;  // of frame.payload; the next one is advanced in place
     };
-    enum class Ending : std::uint8_t { kNo, kAfterSending, kLingering, kNow, kEnded };
+    // kLookedThrough: over, but for the peer's end (ConnectionHandler::is_looked_through).
+    enum class Ending : std::uint8_t { kNo, kAfterSending, kLingering, kLookedThrough, kNow, kEnded };
 
     void receive();
     void process();
@@ -62,6 +64,8 @@ class SocketConnection final : public Connection, public FdHandler {
     void sent_bytes(std::size_t n);
     void settle();
     void advance_ending();
+    void stop_serving();
+    void give_up_transfers();
     void finish();
     void end(std::string reason);
     void schedule();
@@ -72,6 +76,7 @@ class SocketConnection final : public Connection, public FdHandler {
     FileDescriptor socket_;
     const ConnectionLimits limits_;
     const std::string peer_;
+    const std::optional<std::uint32_t> peer_user_;
     const std::uint64_t id_;
     std::unique_ptr<ConnectionHandler> handler_;
     Ended ended_;
@@ -94,6 +99,7 @@ class SocketConnection final : public Connection, public FdHandler {
     bool blocked_ = false;         // the socket takes no more until EPOLLOUT
     std::vector<std::function<void(bool)>> completed_;
     bool sent_garbage_ = false;  // the peer did
+    bool peer_closed_ = false;
 
     // Deadlines, as the time they count from; 0 = not running.
     std::uint64_t hello_since_ms_ = 0;

@@ -40,6 +40,9 @@ struct DataCounters {
     std::atomic<std::uint64_t> write_requests_total = 0;
     std::atomic<std::uint64_t> written_values_total = 0;
     std::atomic<std::uint64_t> written_bytes_total = 0;
+    std::atomic<std::uint64_t> mappings_total = 0;
+    std::atomic<std::uint64_t> open_requests_total = 0;
+    std::atomic<std::uint64_t> opened_values_total = 0;
     std::atomic<std::uint64_t> busy_total = 0;
     std::atomic<std::uint64_t> malformed_total = 0;
     std::atomic<std::uint64_t> refused_hellos_total = 0;
@@ -52,8 +55,12 @@ inline void count(std::atomic<std::uint64_t>& counter, std::uint64_t by = 1) {
 struct DataShared {
     std::shared_ptr<Holdings> holdings;
     std::string software;
+    std::string tenant = "default";  // whose clients may map the memory
     std::uint64_t peer_bytes_max = 0;
+    std::uint64_t view_bytes_max = 0;  // of values under references that one connection's client closes
     DataCounters counters;
+    std::atomic<std::uint64_t> held_references = 0;  // of them, by all connections
+    std::atomic<bool> is_stopping = false;
 
     std::shared_ptr<DataPeer> peer(const wire::Uuid& process) {
         const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 
 #include "node/data_peer.h"
 #include "node/data_reads.h"
+#include "node/data_views.h"
 #include "node/data_writes.h"
 
 namespace mooncake::node {
@@ -16,6 +17,8 @@ using wire::Verb;
 // Answers to small reads wait for their reader as copies, and are no longer in flight by peer_bytes_max.
 // Large values wait in their ranges and count as descriptors only.
 constexpr std::size_t kOutgoingBytesMax = 4u << 20;
+// So much of the memory may lie under the references of one connection's views: it cannot be evicted.
+constexpr std::uint64_t kViewsShare = 8;
 
 class DataConnection final : public net::ConnectionHandler {
   public:
@@ -31,6 +34,12 @@ class DataConnection final : public net::ConnectionHandler {
                 return on_read(connection, header, body);
             case Verb::kWrite:
                 return on_write(connection, header, body);
+            case Verb::kMap:
+            case Verb::kOpen:
+            case Verb::kClose:
+                if (views_) return on_shared_memory(connection, header, body);
+                return connection.send(
+                    wire::refusal(header, Status::kNotSupported, "only a Unix socket carries it"));
             case Verb::kPing:
                 return connection.send(answer(header));
             case Verb::kHello:
@@ -45,7 +54,9 @@ class DataConnection final : public net::ConnectionHandler {
     void on_garbage(net::Connection&) override { count(shared_->counters.malformed_total); }
     void on_close(net::Connection&, std::string_view) override {
         if (reads_) reads_->close();
+        views_.reset();
     }
+    bool is_looked_through() const override { return views_ && !views_->is_empty() && !shared_->is_stopping; }
 
   private:
     void on_hello(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
@@ -54,6 +65,11 @@ class DataConnection final : public net::ConnectionHandler {
         if (greeting.status == Status::kMalformed) return malformed(connection, header, greeting.why);
         if (!wire::ok(greeting.status)) {
             return refuse_hello(connection, header, greeting.status, greeting.why);
+        }
+        if (connection.peer_user()) {
+            const auto why = DataViews::refusal(*shared_, connection, greeting.hello.tenant);
+            if (!why.empty()) return refuse_hello(connection, header, Status::kUnauthenticated, why);
+            views_ = std::make_unique<DataViews>(shared_);
         }
         peer_ = shared_->peer(greeting.hello.process);
         reads_ = std::make_shared<ReadQueue>(shared_, peer_, connection.weak_from_this());
@@ -64,6 +80,22 @@ class DataConnection final : public net::ConnectionHandler {
         const auto read = wire::parse_read(body);
         if (!read) return malformed(connection, header, "the body of a read does not parse");
         reads_->start(connection, header, *read);
+    }
+
+    void on_shared_memory(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
+        if (header.verb == Verb::kMap) {
+            if (body.empty()) return views_->map(connection, header);
+        } else if (header.verb == Verb::kOpen) {
+            const auto asked = wire::parse_read(body);
+            if (asked && (asked->flags & ~wire::kReadUserMetadata) == 0) {
+                return views_->open(connection, header, *asked);
+            }
+        } else {
+            const auto references = wire::parse_close(body);
+            if (references && views_->close(*references)) return;
+        }
+        malformed(connection, header,
+                  "the body of " + std::string(wire::verb_name(header.verb)) + " cannot be");
     }
 
     void on_write(net::Connection& connection, const wire::FrameHeader& header, wire::Bytes body) {
@@ -96,6 +128,7 @@ class DataConnection final : public net::ConnectionHandler {
     std::shared_ptr<DataShared> shared_;
     std::shared_ptr<DataPeer> peer_;  // from a good hello on
     std::shared_ptr<ReadQueue> reads_;
+    std::unique_ptr<DataViews> views_;  // over a Unix socket
 };
 
 }  // namespace
@@ -117,11 +150,20 @@ DataServer::DataServer(std::shared_ptr<Holdings> holdings, const DataServerOptio
     listen.limits.outgoing_bytes_max = std::min(listen.limits.outgoing_bytes_max, kOutgoingBytesMax);
     server_ =
         std::make_unique<net::Server>(loops_, listen, [shared = shared_] { return data_connection(shared); });
+    if (options.local_name.empty()) return;
+    for (std::size_t i = 0; i < shared_->holdings->segment_count(); ++i) {
+        shared_->view_bytes_max += shared_->holdings->segment(i).bytes() / kViewsShare;
+    }
+    listen.local_name = options.local_name;
+    local_server_ =
+        std::make_unique<net::Server>(loops_, listen, [shared = shared_] { return data_connection(shared); });
 }
 
 DataServer::~DataServer() { stop(); }
 
 void DataServer::stop() {
+    shared_->is_stopping = true;
+    if (local_server_) local_server_->stop();
     server_->stop();
     loops_.stop();
 }
@@ -129,6 +171,7 @@ void DataServer::stop() {
 void DataServer::set_incarnation(const wire::Uuid& incarnation) { shared_->set_incarnation(incarnation); }
 
 std::uint16_t DataServer::port() const { return server_->port(); }
+std::uint64_t DataServer::held_references() const { return shared_->held_references; }
 
 std::vector<std::pair<std::string, std::uint64_t>> DataServer::stats() const {
     const auto value = [](const std::atomic<std::uint64_t>& counter) {
@@ -136,7 +179,13 @@ std::vector<std::pair<std::string, std::uint64_t>> DataServer::stats() const {
     };
     const DataCounters& counters = shared_->counters;
     return {
-        {"data_connections_count", server_->connection_count()},
+        {"data_connections_count",
+         server_->connection_count() + (local_server_ ? local_server_->connection_count() : 0)},
+        {"local_connections_count", local_server_ ? local_server_->connection_count() : 0},
+        {"mappings_total", value(counters.mappings_total)},
+        {"open_requests_total", value(counters.open_requests_total)},
+        {"opened_values_total", value(counters.opened_values_total)},
+        {"held_references_count", shared_->held_references.load()},
         {"data_connections_total", value(counters.connections_total)},
         {"read_requests_total", value(counters.read_requests_total)},
         {"read_values_total", value(counters.read_values_total)},

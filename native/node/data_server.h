@@ -22,6 +22,9 @@ struct DataServerOptions {
     std::size_t threads = 2;
     std::size_t connections_max = 16'384;
     std::uint64_t peer_bytes_max = 256u << 20;  // in flight to and from one client process; beyond it, BUSY
+    // The abstract name of a Unix socket by which clients of the same host and user map the memory; empty:
+    // none.
+    std::string local_name = {};
     std::string software = "mooncake-store";
     net::ConnectionLimits limits;
 };
@@ -40,12 +43,15 @@ class DataServer {
     // What hello is answered with: this life of the node.
     void set_incarnation(const wire::Uuid& incarnation);
     std::uint16_t port() const;
+    // References that clients of this host hold as long as they like.
+    std::uint64_t held_references() const;
     std::vector<std::pair<std::string, std::uint64_t>> stats() const;
 
   private:
     std::shared_ptr<struct DataShared> shared_;
     net::LoopThreads loops_;
     std::unique_ptr<net::Server> server_;
+    std::unique_ptr<net::Server> local_server_;  // may be nullptr
 };
 
 }  // namespace mooncake::node

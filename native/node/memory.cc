@@ -103,11 +103,13 @@ MemorySegment::MemorySegment(const std::string& name, std::uint64_t bytes, const
     data_ = static_cast<std::uint8_t*>(address);
     // From here on nobody, not even this user, can open it for writing through /proc.
     ::fchmod(fd_, 0400);
+    is_lendable_ = true;
     ::madvise(address, bytes, MADV_DONTFORK);
     ::madvise(address, bytes, MADV_DONTDUMP);
 }
 
-MemorySegment::MemorySegment(const MemoryFile& file, std::uint64_t bytes) : bytes_(bytes) {
+MemorySegment::MemorySegment(const MemoryFile& file, std::uint64_t bytes)
+    : bytes_(bytes), offset_(file.offset) {
     const std::string name = file.path + " from " + std::to_string(file.offset);
     if (bytes == 0) fail(name, bytes, "the size must be above zero");
     fd_ = ::open(file.path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -140,7 +142,7 @@ MemorySegment::MemorySegment(const MemoryFile& file, std::uint64_t bytes) : byte
                                                    : "fcntl(F_OFD_SETLK): " + errno_text(errno));
     }
     // Only a memfd that was made for it can be sealed.
-    static_cast<void>(::fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK));
+    is_lendable_ = ::fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK) == 0;
     void* address =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, static_cast<off_t>(file.offset));
     if (address == MAP_FAILED) give_up("mmap: " + errno_text(errno));
@@ -152,6 +154,12 @@ MemorySegment::MemorySegment(const MemoryFile& file, std::uint64_t bytes) : byte
 MemorySegment::~MemorySegment() {
     if (data_ != nullptr) ::munmap(data_, bytes_);
     if (fd_ >= 0) ::close(fd_);
+}
+
+net::FileDescriptor MemorySegment::open_to_read() const {
+    if (!is_lendable_) return {};
+    return net::FileDescriptor(
+        ::open(("/proc/self/fd/" + std::to_string(fd_)).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 bool MemorySegment::fault_in(std::uint64_t offset, std::uint64_t length, std::string& why) const {

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "net/file_descriptor.h"
+
 namespace mooncake::node {
 
 struct MemoryOptions {
@@ -43,6 +45,11 @@ class MemorySegment {
     std::uint8_t* data() const { return data_; }
     std::uint64_t bytes() const { return bytes_; }
     int fd() const { return fd_; }
+    std::uint64_t offset() const { return offset_; }  // in the file
+    // Whether other processes may map it: it can never become shorter, which would kill who reads it.
+    bool is_lendable() const { return is_lendable_; }
+    // A descriptor that gives no right to write; empty: is_lendable() is false, or /proc is not there.
+    net::FileDescriptor open_to_read() const;
     // Makes [offset, offset + length) resident. False, with errno's text in `why`, when memory ran out.
     bool fault_in(std::uint64_t offset, std::uint64_t length, std::string& why) const;
 
@@ -50,6 +57,8 @@ class MemorySegment {
     int fd_ = -1;
     std::uint8_t* data_ = nullptr;
     std::uint64_t bytes_ = 0;
+    std::uint64_t offset_ = 0;
+    bool is_lendable_ = false;
 };
 
 // Faults segments in, one after the other, from their start; tells how far each one is ready.

@@ -12,6 +12,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "net/local_socket.h"
+#include "net/random.h"
+
 namespace mooncake::node {
 
 namespace {
@@ -58,6 +61,18 @@ std::string this_boot() {
     std::string id;
     file >> id;
     return id.empty() ? "unknown" : id;
+}
+
+// A socket that no other process can guess, and how clients of this host find it. Empty name: they cannot.
+net::LocalEndpoint local_endpoint() {
+    constexpr char kDigits[] = "0123456789abcdef";
+    net::LocalEndpoint endpoint{net::this_place(), ::geteuid(), {}};
+    if (endpoint.place.empty()) return endpoint;
+    endpoint.name = "mooncake-";
+    for (const std::uint8_t byte : net::random_uuid()) {
+        endpoint.name += {kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    return endpoint;
 }
 
 }  // namespace
@@ -121,6 +136,11 @@ void Node::start_parts() {
     serve.software = options_.software;
     serve.limits.payload_stall_ms = options_.stall_timeout_ms;
     serve.limits.send_stall_ms = options_.stall_timeout_ms;
+    if (options_.shared_memory) {
+        const auto local = local_endpoint();
+        serve.local_name = local.name;
+        if (!local.name.empty()) parts_->local_endpoint = net::local_text(local);
+    }
     parts_->server = std::make_unique<DataServer>(parts_->holdings, serve);
     name_segments();
 
@@ -134,6 +154,9 @@ void Node::start_parts() {
     control.request_timeout_ms = options_.request_timeout_ms;
     for (const auto& name : parts_->segment_names) {
         control.segments.push_back({name, {"tcp://" + parts_->data_endpoint}});
+        if (!parts_->local_endpoint.empty()) {
+            control.segments.back().endpoints.push_back(parts_->local_endpoint);
+        }
     }
     parts_->control = std::make_unique<Control>(
         parts_->holdings, control, [server = parts_->server.get()](const wire::Uuid& incarnation) {
@@ -179,7 +202,8 @@ void Node::wait_unused() {
     const auto is_used = [&] {
         const auto counts =
             parts_->holdings->with_directory([](Directory& directory) { return directory.counts(); });
-        return counts.references > 0 || counts.receiving > 0;
+        // What clients of this host look at stays as it is, however long they do.
+        return counts.references > parts_->server->held_references() || counts.receiving > 0;
     };
     while (is_used() && net::monotonic_ms() < end_ms) std::this_thread::sleep_for(kLookPeriod);
 }
@@ -213,6 +237,7 @@ NodeStatus Node::status() const {
     status.control = parts_->control->status();
     status.segment_names = parts_->segment_names;
     status.data_endpoint = parts_->data_endpoint;
+    status.local_endpoint = parts_->local_endpoint;
     status.fenced = parts_->holdings->is_fenced();
     status.stats = parts_->server->stats();
     for (auto& stat : parts_->control->copier().stats()) status.stats.push_back(std::move(stat));

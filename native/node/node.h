@@ -46,13 +46,15 @@ struct NodeOptions {
     std::uint64_t request_timeout_ms = 3'000;
     std::uint64_t stall_timeout_ms = 10'000;  // payload or sending without progress
     std::uint64_t stop_timeout_ms = 2'000;    // for what is being read when it stops
+    bool shared_memory = true;                // clients of this host and user may map the memory
 };
 
 struct NodeStatus {
     ControlStatus control;
     Directory::Counts counts;
     std::vector<std::string> segment_names;
-    std::string data_endpoint;  // as advertised, "host:port"
+    std::string data_endpoint;   // as advertised, "host:port"
+    std::string local_endpoint;  // "shm://…"; empty: the memory cannot be mapped
     std::uint64_t ready_bytes = 0;
     bool fenced = true;  // no master heard for client_ttl: nothing is served
     std::string memory_error;
@@ -89,6 +91,7 @@ class Node {
         std::unique_ptr<Control> control;
         std::vector<std::string> segment_names;
         std::string data_endpoint;
+        std::string local_endpoint;
         std::mutex error_mutex;  // guards memory_error
         std::string memory_error;
     };

@@ -71,6 +71,12 @@ const char* verb_name(Verb verb) {
             return "write";
         case Verb::kPing:
             return "ping";
+        case Verb::kMap:
+            return "map";
+        case Verb::kOpen:
+            return "open";
+        case Verb::kClose:
+            return "close";
         case Verb::kTransferRead:
             return "transfer_read";
         case Verb::kTransferWrite:

@@ -54,6 +54,9 @@ enum class Verb : std::uint8_t {
     kRead = 40,
     kWrite = 41,
     kPing = 42,
+    kMap = 43,  // these three: between processes of one host
+    kOpen = 44,
+    kClose = 45,
     kTransferRead = 50,  // the last four: between transfer engines
     kTransferWrite = 51,
     kNotify = 52,

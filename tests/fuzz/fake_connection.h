@@ -3,6 +3,8 @@
 // the peer's side, as net/connection.h promises.
 #pragma once
 
+#include <unistd.h>
+
 #include <deque>
 #include <functional>
 #include <memory>
@@ -25,6 +27,11 @@ class FakeConnection final : public net::Connection {
     // on_send: sees each frame when the handler sends it. `loop` may be null where no handler asks for it.
     explicit FakeConnection(net::EventLoop* loop, Sent on_send) : loop_(loop), on_send_(std::move(on_send)) {}
     ~FakeConnection() override { REQUIRE(handler_ == nullptr); }
+    // As if it came over a Unix socket, from a process of this user.
+    void set_local() { is_local_ = true; }
+    std::optional<std::uint32_t> peer_user() const override {
+        return is_local_ ? std::optional<std::uint32_t>(::geteuid()) : std::nullopt;
+    }
     void set_handler(std::unique_ptr<net::ConnectionHandler> handler) { handler_ = std::move(handler); }
 
     // ---- what handlers call
@@ -148,6 +155,7 @@ class FakeConnection final : public net::Connection {
     std::span<iovec> targets_left_;
     std::function<void(bool)> done_;
     bool closing_ = false;
+    bool is_local_ = false;
 };
 using FakePtr = std::shared_ptr<FakeConnection>;
 

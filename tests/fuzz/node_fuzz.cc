@@ -16,6 +16,7 @@
 #include "wire/control.h"
 #include "wire/data.h"
 #include "wire/digest.h"
+#include "wire/shared_memory.h"
 #include "wire/tombstones.h"
 #include "wire/value_header.h"
 
@@ -59,7 +60,9 @@ using Value = std::shared_ptr<const wire::Buffer>;
 struct Peer {
     fuzz::FakePtr connection;
     std::uint64_t request_id = 1;
+    bool is_local = false;
     wire::Buffer payload;  // of the write under way, not sent yet
+    std::map<std::uint64_t, std::pair<wire::Opened, Value>> views;  // by reference
     struct Write {
         std::vector<wire::WriteItem> items;
         std::vector<Value> values;
@@ -92,6 +95,7 @@ class World {
         shared_->holdings = holdings_;
         shared_->software = "fuzz";
         shared_->peer_bytes_max = 16u << 20;
+        shared_->view_bytes_max = kSegments * kSegmentBytes / 8;
         node::ControlOptions options;
         for (std::size_t i = 0; i < kSegments; ++i)
             options.segments.push_back({"n" + std::to_string(i), {"tcp://n:1"}});
@@ -395,6 +399,8 @@ class World {
         disconnect(peer);
         peer.connection = std::make_shared<fuzz::FakeConnection>(
             &loop_, [this, &peer](const net::Outgoing& frame) { on_sent(peer, frame); });
+        if ((process & 4) != 0) peer.connection->set_local();
+        peer.is_local = (process & 4) != 0;
         peer.connection->set_handler(node::data_connection(shared_));
         peer.connection->feed(fuzz::hello(wire::Role::kData, process % 2));
         take(peer, 1);
@@ -494,7 +500,36 @@ class World {
         peer.reads[++peer.request_id] = std::move(asked);
         const std::uint32_t flags = odd / 128;
         const auto body = packed([&](auto& writer) { wire::encode_read(flags, items, writer); });
+        if (peer.is_local && (odd & 1) == 0) {
+            peer.connection->feed(fuzz::frame(Verb::kOpen, peer.request_id, body, 1));
+            return look(peer, odd);
+        }
         peer.connection->feed(fuzz::frame(Verb::kRead, peer.request_id, body, 1));
+    }
+
+    // What is under a reference is as it was, whatever became of its replica; some are given back.
+    void look(Peer& peer, std::uint8_t odd) {
+        for (const auto& [reference, view] : peer.views) {
+            const auto& [opened, value] = view;
+            const auto* from = holdings_->at(opened.segment, opened.offset);
+            REQUIRE(raw_data_ || std::equal(value->begin(), value->end(), from, from + opened.size));
+        }
+        if ((odd & 2) == 0 || peer.views.empty() || !peer.connection || peer.connection->is_over()) return;
+        const std::array references{peer.views.begin()->first};
+        peer.views.erase(references[0]);
+        const auto body = packed([&](auto& writer) { wire::encode_close(references, writer); });
+        peer.connection->feed(fuzz::frame(Verb::kClose, 0, body));
+    }
+
+    void on_opened(Peer& peer, const Peer::Read& asked, wire::Bytes body) {
+        const auto reply = wire::parse_open_reply(body);
+        REQUIRE(reply && reply->items.size() == asked.items.size());
+        for (std::size_t i = 0; i < reply->items.size(); ++i) {
+            const auto& opened = reply->items[i];
+            if (opened.reference == 0) continue;
+            REQUIRE(opened.offset + opened.size <= kSegmentBytes);
+            if (asked.values[i]) peer.views[opened.reference] = {opened, asked.values[i]};
+        }
     }
 
     // The kernel takes so many frames: their bytes are still what they were.
@@ -520,6 +555,8 @@ class World {
             on_written(peer.writes[header->request_id], body);
         } else if (header->verb == Verb::kRead && peer.reads.contains(header->request_id)) {
             on_read(peer.reads[header->request_id], *header, body, payload);
+        } else if (header->verb == Verb::kOpen && peer.reads.contains(header->request_id)) {
+            on_opened(peer, peer.reads[header->request_id], body);
         }
         peer.sent.push_back(std::move(bytes));
     }
@@ -645,6 +682,19 @@ std::vector<std::pair<std::string, wire::Buffer>> fuzz::seeds() {
     data(slow, kTake, 0).u8(200);
     slow.u8(kAnswer).u8(0).u8(40).u8(kAnswer).u8(0).u8(40);
     made.emplace_back("slow_reader", slow);
+
+    Script viewed = mounted();  // values are retired and others written while somebody looks at them
+    data(viewed, kConnect, 1).u8(5);
+    write(viewed, 1, 0, {1, 100, 2, 60, 33, 90});
+    data(viewed, kPayload, 1).u16(65'535);
+    read(viewed, 1, 0, {1, 2, 33, 1});
+    viewed.u8(kRetire).u8(0).u8(2).u8(1).u8(33);
+    write(viewed, 1, 0, {5, 100, 6, 100, 37, 100});
+    data(viewed, kPayload, 1).u16(65'535);
+    read(viewed, 1, 128, {5, 6});
+    for (int i = 0; i < 3; ++i) read(viewed, 1, 2, {1});
+    data(viewed, kDataGone, 1);
+    made.emplace_back("views", viewed);
 
     Script cut = mounted();  // a writer stops halfway, another's grant is retired while it writes
     write(cut, 0, 0, {1, 100, 2, 100});

@@ -7,6 +7,7 @@
 #include "wire/control.h"
 #include "wire/crc32c.h"
 #include "wire/data.h"
+#include "wire/shared_memory.h"
 #include "wire/digest.h"
 #include "wire/frame.h"
 #include "wire/lane.h"

@@ -182,6 +182,7 @@ std::unique_ptr<mooncake::node::Node> Cluster::make_node(std::size_t index) {
     options.masters = doors();
     if (options.masters.empty()) options.lane = ip(*masters_[0].host) + ":" + std::to_string(kLanePort);
     options.data_host = ip(host);
+    options.shared_memory = false;  // a Unix socket would be the real machine's
     options.data_port = kDataPort;
     // The first client shares the first node's host, as far as placement knows.
     options.host_id = "host" + std::to_string(index);

@@ -9,11 +9,12 @@ namespace mooncake::client {
 namespace {
 
 constexpr std::string_view kTcpScheme = "tcp://";
+constexpr std::string_view kSharedMemoryScheme = "shm://";
 
-// The first endpoint that this client has a transport for.
-std::string_view usable_endpoint(const wire::SegmentDescription& description) {
+// The first endpoint of this kind; empty: none.
+std::string_view endpoint_of(const wire::SegmentDescription& description, std::string_view scheme) {
     for (const auto endpoint : description.endpoints) {
-        if (endpoint.starts_with(kTcpScheme)) return endpoint;
+        if (endpoint.starts_with(scheme)) return endpoint;
     }
     return {};
 }
@@ -68,20 +69,26 @@ Route ClusterState::route(wire::SegmentId segment) {
     if (found == segments_.end()) return {};
     const auto [peer, same_host] = found->second;
     if (peer == kNoPeer) return {Route::Kind::kAbsent, false, kNoPeer};
-    const auto kind = peers_.at(peer).reachable ? Route::Kind::kReachable : Route::Kind::kUnreachable;
-    return {kind, same_host, peer};
+    const Peer& known = peers_.at(peer);
+    const auto kind = known.reachable ? Route::Kind::kReachable : Route::Kind::kUnreachable;
+    return {kind, same_host, peer, known.is_mapped};
 }
 
 // ---- where segments lie
 
 void ClusterState::learn(std::span<const wire::SegmentId> asked, std::span<const wire::SegmentInfo> infos) {
-    std::unordered_map<wire::SegmentId, std::pair<std::string_view, bool>> present;
+    struct Place {
+        std::string_view endpoint;
+        std::string_view local_endpoint;
+        bool same_host = false;
+    };
+    std::unordered_map<wire::SegmentId, Place> present;
     std::size_t unknown = 0;
     for (const auto& info : infos) {
-        const auto endpoint = usable_endpoint(info.description);
+        const auto endpoint = endpoint_of(info.description, kTcpScheme);
         if (!wire::ok(info.status) || endpoint.empty()) continue;
         const bool same_host = !host_id_.empty() && info.description.host_id == host_id_;
-        present[info.segment] = {endpoint, same_host};
+        present[info.segment] = {endpoint, endpoint_of(info.description, kSharedMemoryScheme), same_host};
         if (!segments_.contains(info.segment)) ++unknown;
     }
     for (const auto id : asked) {
@@ -99,7 +106,11 @@ void ClusterState::learn(std::span<const wire::SegmentId> asked, std::span<const
     for (const auto& info : infos) {
         if (!present.contains(info.segment)) assign(info.segment, Segment{});
     }
-    for (const auto& [id, place] : present) assign(id, {intern(place.first), place.second});
+    for (const auto& [id, place] : present) {
+        const auto peer = intern(place.endpoint);
+        peers_.at(peer).local_endpoint = place.local_endpoint;
+        assign(id, {peer, place.same_host});
+    }
 }
 
 PeerId ClusterState::intern(std::string_view endpoint) {
@@ -133,6 +144,16 @@ void ClusterState::forget(PeerId id) {
 std::string ClusterState::peer_endpoint(PeerId id) const {
     const auto found = peers_.find(id);
     return found == peers_.end() ? std::string() : found->second.endpoint;
+}
+
+std::string ClusterState::peer_local_endpoint(PeerId id) const {
+    const auto found = peers_.find(id);
+    return found == peers_.end() ? std::string() : found->second.local_endpoint;
+}
+
+void ClusterState::set_mapped(PeerId id, bool is_mapped) {
+    const auto found = peers_.find(id);
+    if (found != peers_.end()) found->second.is_mapped = is_mapped;
 }
 
 std::vector<wire::SegmentId> ClusterState::segments_to_check(std::uint64_t now_ms) {

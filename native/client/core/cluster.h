@@ -34,6 +34,7 @@ struct Route {
     Kind kind = Kind::kUnknown;
     bool same_host = false;
     PeerId peer = kNoPeer;
+    bool is_mapped = false;  // its memory lies in this process's address space
 };
 
 struct Stamp {
@@ -112,6 +113,9 @@ class ClusterState final : public Cluster {
 
     bool knows(PeerId peer) const { return peers_.contains(peer); }
     std::string peer_endpoint(PeerId peer) const;  // empty: forgotten
+    // By which processes of the peer's host map its memory, as it advertises it; empty: it does not.
+    std::string peer_local_endpoint(PeerId peer) const;
+    void set_mapped(PeerId peer, bool is_mapped);
     std::size_t peer_count() const { return peers_.size(); }
     std::size_t segment_count() const { return segments_.size(); }
     std::size_t unreachable_count() const { return unreachable_; }
@@ -152,6 +156,8 @@ class ClusterState final : public Cluster {
   private:
     struct Peer {
         std::string endpoint;
+        std::string local_endpoint;
+        bool is_mapped = false;
         std::size_t segments = 0;  // that lie there
         bool reachable = true;
         bool probing = false;

@@ -246,6 +246,7 @@ bool GetBatch::plan_reads(std::uint64_t now_ms, Actions& actions) {
             if (plan == plans.end()) {
                 plans.emplace_back().peer = peer;
                 plan = plans.end() - 1;
+                plan->is_mapped = route(place.segment).is_mapped;
             }
             plan->bytes += wanted_bytes(i);
             plan->values.emplace_back(i, place.replica);
@@ -295,7 +296,7 @@ int GetBatch::choose_place(const Entry& entry, const std::vector<PeerPlan>& plan
 
 void GetBatch::emit_reads(const PeerPlan& plan, std::uint64_t now_ms, Actions& actions) {
     const std::uint64_t stripe_bytes =
-        plan.bytes > kStripeBytesMin
+        plan.bytes > kStripeBytesMin && !plan.is_mapped
             ? (plan.bytes / 2 + kStripeAlignBytes - 1) / kStripeAlignBytes * kStripeAlignBytes
             : plan.bytes;
     std::size_t next = 0;

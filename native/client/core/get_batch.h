@@ -100,6 +100,7 @@ class GetBatch final : public Operation {
         PeerId peer = kNoPeer;
         std::uint64_t bytes = 0;
         bool has_alternatives = true;  // each of its values could be read elsewhere
+        bool is_mapped = false;        // one copy from there is as fast as two
         std::vector<std::pair<std::uint32_t, wire::ReplicaId>> values;
     };
 

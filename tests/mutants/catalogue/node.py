@@ -376,4 +376,72 @@ MUTANTS = [
         ),
         (native("node_data_test", "a_node_checks_only_so_much_for_one_request"),),
     ),
+    # -- memory that clients of this host look at
+    Mutant(
+        "a-viewer-is-disconnected",
+        "A connection ends for what its peer sent although the peer still looks at our memory.",
+        (
+            Edit(
+                "native/net/socket_connection.cc",
+                "if (ending_ == Ending::kNow && !peer_closed_ && handler_->is_looked_through()) {",
+                "if (ending_ == Ending::kNow && !peer_closed_ && false) {",
+            ),
+        ),
+        (native("node_views_test", "a_connection_with_views_is_only_not_served_any_more"),),
+    ),
+    Mutant(
+        "views-of-the-dead-are-kept",
+        "The references of a client that ended are never given back.",
+        (
+            Edit(
+                "native/node/data_views.cc",
+                "    if (shared_->is_stopping) return;",
+                "    if (shared_->is_stopping || !held_.empty()) return;",
+            ),
+        ),
+        (native("node_views_test", "who_ends_gives_all_references_back"),),
+    ),
+    Mutant(
+        "one-close-ends-all-references-on-a-value",
+        "An open does not take a reference of its own where the connection has one.",
+        (
+            Edit(
+                "native/node/data_views.cc",
+                "        held_.emplace(opened.reference, Held{view.reference, view.size});",
+                "        held_.emplace(opened.reference, Held{view.reference, view.size});\n"
+                "        if (held_.size() > 1) directory.close(view.reference);",
+            ),
+        ),
+        (native("node_views_test", "a_range_returns_only_when_the_last_reference_is_closed"),),
+    ),
+    Mutant(
+        "lent-memory-can-be-written",
+        "The descriptor that clients get gives the right to write.",
+        (Edit("native/node/memory.cc", "O_RDONLY | O_CLOEXEC));", "O_RDWR | O_CLOEXEC));"),),
+        (native("node_views_test", "what_is_lent_gives_no_right_to_write"),),
+    ),
+    Mutant(
+        "views-without-a-bound",
+        "One connection's views may cover all of the memory.",
+        (
+            Edit(
+                "native/node/data_views.cc",
+                "view.size > shared_->view_bytes_max - held_bytes_ ||",
+                "view.size > shared_->view_bytes_max ||",
+            ),
+        ),
+        (native("node_views_test", "views_of_a_connection_cover_an_eighth_of_the_memory_at_most"),),
+    ),
+    Mutant(
+        "mapped-bytes-are-not-checked",
+        "What is copied from a mapping is not compared with its checksum.",
+        (
+            Edit(
+                "native/client/mapped_read.cc",
+                "    answer.verdict = {wire::Status::kOk, opened.has_checksum, opened.checksum};",
+                "    answer.verdict = {wire::Status::kOk, 0, opened.checksum};",
+            ),
+        ),
+        (test("end_to_end/test_shared_memory", "test_damaged_bytes_are_no_answer_either_way"),),
+    ),
 ]
