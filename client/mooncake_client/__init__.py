@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mooncake_client.async_store import AsyncStore
-    from mooncake_client.records import Absence, Explanation, ObjectInfo, Registration, SegmentUse
+    from mooncake_client.records import (
+        Absence,
+        Explanation,
+        LocalNode,
+        ObjectInfo,
+        Registration,
+        SegmentUse,
+    )
     from mooncake_client.store import Store
     from mooncake_client.story import Story
     from mooncake_store.errors import (
@@ -40,6 +47,7 @@ __all__ = [
     "DeadlineExceeded",
     "Explanation",
     "InvalidArgument",
+    "LocalNode",
     "NoSpace",
     "NotReady",
     "ObjectInfo",
@@ -59,6 +67,7 @@ _HOMES = {
     "Absence": "mooncake_client.records",
     "AsyncStore": "mooncake_client.async_store",
     "Explanation": "mooncake_client.records",
+    "LocalNode": "mooncake_client.records",
     "ObjectInfo": "mooncake_client.records",
     "Registration": "mooncake_client.records",
     "SegmentUse": "mooncake_client.records",

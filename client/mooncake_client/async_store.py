@@ -76,6 +76,7 @@ class AsyncStore(StoreHandle):
         name: str = "",
         host_id: str = "",
         control: str | None = None,
+        shared_memory: str | None = None,
         checksum: str = "all",
         connect_timeout_ms: int | None = None,
         rpc_timeout_ms: int | None = None,
@@ -93,6 +94,7 @@ class AsyncStore(StoreHandle):
                     "name": name,
                     "host_id": host_id,
                     "control": control,
+                    "shared_memory": shared_memory,
                     "checksum": checksum,
                     "connect_timeout_ms": connect_timeout_ms,
                     "rpc_timeout_ms": rpc_timeout_ms,
@@ -120,6 +122,7 @@ class AsyncStore(StoreHandle):
         *,
         segments: int = 1,
         tenant: str = "default",
+        shared_memory: str | None = None,
         checksum: str = "all",
         rpc_timeout_ms: int | None = None,
         master_settings: Mapping[str, Any] | None = None,
@@ -130,7 +133,14 @@ class AsyncStore(StoreHandle):
 
         They start with `connect` (or `async with`) and end with `aclose`.
         """
-        config = embedded_config({"tenant": tenant, "checksum": checksum, "rpc_timeout_ms": rpc_timeout_ms})
+        config = embedded_config(
+            {
+                "tenant": tenant,
+                "shared_memory": shared_memory,
+                "checksum": checksum,
+                "rpc_timeout_ms": rpc_timeout_ms,
+            }
+        )
         capacity_bytes = parse_size(capacity, field="capacity")
 
         def start() -> EmbeddedCluster:

@@ -21,6 +21,8 @@ RPC_TIMEOUT_VARIABLE = "MC_RPC_TIMEOUT_MS"
 RPC_TIMEOUT_MS_MAX = 3_600_000
 CONTROL_VARIABLE = "MOONCAKE_CONTROL"
 CONTROLS = ("auto", "lane", "grpc")
+SHARED_MEMORY_VARIABLE = "MOONCAKE_SHARED_MEMORY"
+SHARED_MEMORY = ("auto", "off")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,12 @@ class ClientConfig:
         "auto",
         "Door to the master: lane; grpc alone; auto: the lane, or gRPC where only the lane is closed.",
         choices=CONTROLS,
+    )
+    shared_memory: str = setting(
+        Kind.TEXT,
+        "auto",
+        "Read by a mapping from nodes of this host, user and tenant that lend it: auto; off: over TCP alone.",
+        choices=SHARED_MEMORY,
     )
     checksum: str = setting(
         Kind.TEXT,
@@ -110,7 +118,10 @@ def client_config(
         given["rpc_timeout_ms"] = _heard_timeout(heard)
     control = environment.get(CONTROL_VARIABLE, "").strip()
     if "control" not in given and control and not given.get("lane"):
-        given["control"] = _heard_control(control)
+        given["control"] = _heard_choice(CONTROL_VARIABLE, control, CONTROLS)
+    shared_memory = environment.get(SHARED_MEMORY_VARIABLE, "").strip()
+    if "shared_memory" not in given and shared_memory:
+        given["shared_memory"] = _heard_choice(SHARED_MEMORY_VARIABLE, shared_memory, SHARED_MEMORY)
     if not given.get("lane"):
         given["master_server_addr"] = parse_endpoints(",".join(addresses), field="master_server_addr")
     return ClientConfig(**given)
@@ -121,11 +132,11 @@ def embedded_config(settings: Mapping[str, Any]) -> ClientConfig:
     return client_config((), {**settings, "lane": "127.0.0.1:1"})
 
 
-def _heard_control(text: str) -> str:
-    if text.lower() in CONTROLS:
+def _heard_choice(variable: str, text: str, choices: Sequence[str]) -> str:
+    if text.lower() in choices:
         return text.lower()
     raise InvalidArgument(
-        f"{CONTROL_VARIABLE}={text!r} in the environment is unknown; choose one of {', '.join(CONTROLS)}"
+        f"{variable}={text!r} in the environment is unknown; choose one of {', '.join(choices)}"
     )
 
 

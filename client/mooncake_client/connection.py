@@ -39,6 +39,7 @@ def native_settings(config: ClientConfig, bridge: GrpcBridge | None) -> dict[str
         "bytes_in_flight_a_peer_max": config.bytes_in_flight_a_peer_max,
         "checksums": config.checksum == "all",
         "control": config.control,
+        "shared_memory": config.shared_memory == "auto",
         "bridge": None if bridge is None else bridge.start,
     }
 

@@ -15,7 +15,7 @@ from mooncake_client.answers import MISSES, Call, Key, Steps
 from mooncake_client.arguments import whole
 from mooncake_client.client_config import RPC_TIMEOUT_MS_MAX, ClientConfig
 from mooncake_client.connection import Handles, NativeClient
-from mooncake_client.records import Registration
+from mooncake_client.records import LocalNode, Registration
 from mooncake_client.values import writable_memory
 from mooncake_store import _core
 from mooncake_store.errors import ClosedError, InvalidArgument
@@ -69,6 +69,14 @@ class StoreHandle:
         if client is None or client.is_closed:
             return ""
         return "grpc" if client.is_over_grpc else "lane"
+
+    @property
+    def local_nodes(self) -> tuple[LocalNode, ...]:
+        """The nodes that were read or written so far, and how: by a mapping, or why over TCP."""
+        client = self._handles.client
+        if client is None or client.is_closed:
+            return ()
+        return tuple(LocalNode(*fields) for fields in client.local_nodes)
 
     @property
     def lane(self) -> str:

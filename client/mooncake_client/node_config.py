@@ -77,6 +77,12 @@ class NodeConfig:
     protocol: str = setting(
         Kind.TEXT, "tcp", "Transport of the data.", choices=("tcp",), choices_not_built=("rdma", "shm", "cxl")
     )
+    shared_memory: str = setting(
+        Kind.TEXT,
+        "auto",
+        "Lend the memory to clients of this host, user and tenant, who read it by a mapping: auto, or off.",
+        choices=("auto", "off"),
+    )
     host_id: str = setting(
         Kind.TEXT,
         "",

@@ -130,6 +130,7 @@ def start_node(config: NodeConfig) -> _core.Node:
         connect_timeout_ms=config.connect_timeout_ms,
         request_timeout_ms=config.rpc_timeout_ms,
         stall_timeout_ms=config.send_stall_ms,
+        shared_memory=config.shared_memory == "auto",
     )
     node.start()
     return node

@@ -80,6 +80,16 @@ class SegmentUse:
     endpoints: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class LocalNode:
+    """How a client reaches one node's memory. why_not: it is not mapped; empty where it is."""
+
+    endpoint: str
+    is_mapped: bool
+    mapped_bytes: int
+    why_not: str
+
+
 def object_info(key: bytes, size_bytes: int, put_id: int, replica_count: int, flags: int) -> ObjectInfo:
     """What the native client lists about one object."""
     return ObjectInfo(key, size_bytes, put_id, replica_count, bool(flags & HARD_PIN), bool(flags & SOFT_PIN))

@@ -59,6 +59,9 @@ class Store(StoreHandle):
     control: the door to the master: `lane`; `grpc`, which never dials the lane; `auto`, the lane, and gRPC
         with a warning where only the lane's port cannot be reached. None: the environment's MOONCAKE_CONTROL,
         else `auto`.
+    shared_memory: `auto` reads from nodes of this host, user and tenant by a mapping of their memory, where
+        they lend it (`local_nodes` tells); `off` over TCP alone. None: the environment's
+        MOONCAKE_SHARED_MEMORY, else `auto`.
     checksum: `all` verifies every value read, `disk` only those that lay on a disk.
     connect_timeout_ms: for finding and reaching the master; Unavailable names the address when it passes.
     rpc_timeout_ms: deadline of a call; None: the environment's MC_RPC_TIMEOUT_MS, else 10,000.
@@ -73,6 +76,7 @@ class Store(StoreHandle):
         name: str = "",
         host_id: str = "",
         control: str | None = None,
+        shared_memory: str | None = None,
         checksum: str = "all",
         connect_timeout_ms: int | None = None,
         rpc_timeout_ms: int | None = None,
@@ -88,6 +92,7 @@ class Store(StoreHandle):
                     "name": name,
                     "host_id": host_id,
                     "control": control,
+                    "shared_memory": shared_memory,
                     "checksum": checksum,
                     "connect_timeout_ms": connect_timeout_ms,
                     "rpc_timeout_ms": rpc_timeout_ms,
@@ -113,6 +118,7 @@ class Store(StoreHandle):
         *,
         segments: int = 1,
         tenant: str = "default",
+        shared_memory: str | None = None,
         checksum: str = "all",
         rpc_timeout_ms: int | None = None,
         master_settings: Mapping[str, Any] | None = None,
@@ -124,7 +130,12 @@ class Store(StoreHandle):
         """
         from mooncake_client.embedded import EmbeddedCluster
 
-        settings = {"tenant": tenant, "checksum": checksum, "rpc_timeout_ms": rpc_timeout_ms}
+        settings = {
+            "tenant": tenant,
+            "shared_memory": shared_memory,
+            "checksum": checksum,
+            "rpc_timeout_ms": rpc_timeout_ms,
+        }
         config = embedded_config(settings)  # refuse what is wrong before memory is taken
         cluster = EmbeddedCluster(parse_size(capacity, field="capacity"), segments, master_settings or {})
         store = cls.__new__(cls)

@@ -40,7 +40,18 @@ OF_NODES = {
     "tombstones",
     "holdings",
 }
-OF_DATA = {"read", "write", "ping", "transfer_read", "transfer_write", "notify", "first_buffer"}
+OF_DATA = {
+    "read",
+    "write",
+    "ping",
+    "map",
+    "open",
+    "close",
+    "transfer_read",
+    "transfer_write",
+    "notify",
+    "first_buffer",
+}
 
 
 def test_every_question_of_a_client_has_a_verb_of_the_public_contract() -> None:

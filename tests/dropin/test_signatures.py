@@ -14,7 +14,7 @@ ROWS = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if not l
 SETUP = (
     "local_hostname, metadata_server, global_segment_size, local_buffer_size, protocol, rdma_devices, "
     "master_server_addr, engine=None, enable_ssd_offload=False, ssd_offload_path='', tenant_id='default', "
-    "enable_client_http_server=False, client_http_port=9300, control=''"
+    "enable_client_http_server=False, client_http_port=9300, control='', shared_memory=''"
 )
 
 

@@ -55,6 +55,7 @@ class Membership:
                 "name": config.local_hostname,
                 "connect_timeout_ms": CONNECT_TIMEOUT_MS,
                 "control": config.control or None,
+                "shared_memory": config.shared_memory or None,
             },
         )
         self._handles = connect(self._client_config)
@@ -101,6 +102,7 @@ class Membership:
             data_threads=settings.data_thread_count(),
             memory_fault_threads=settings.memory_fault_thread_count(),
             peer_bytes_max=settings.peer_bytes_in_flight_max,
+            shared_memory=self._client_config.shared_memory == "auto",
             files=[] if file is None else [file],
         )
         try:
@@ -182,6 +184,7 @@ class Membership:
             "nodes": len(nodes),
             "connected": int(self.client.is_connected),
             "control_over_grpc": int(self.client.is_over_grpc),
+            "mapped_nodes": sum(is_mapped for _, is_mapped, *_ in self.client.local_nodes),
         }
         for node in nodes:
             for name, value in node.status()["stats"].items():

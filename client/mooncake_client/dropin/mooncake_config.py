@@ -100,6 +100,8 @@ class MooncakeConfig:
     global_segment_size: memory lent to the pool; 0: this process only reads and writes.
     protocol: what is not tcp is carried by tcp too, with a warning.
     control: the client's door to the master, as of `Store`; empty: MOONCAKE_CONTROL, else auto.
+    shared_memory: with processes of this host, as of `Store`, both ways; empty: MOONCAKE_SHARED_MEMORY, else
+        auto.
     """
 
     local_hostname: str
@@ -115,6 +117,7 @@ class MooncakeConfig:
     enable_client_http_server: bool = False
     client_http_port: int = 9300
     control: str = ""
+    shared_memory: str = ""
 
     def __post_init__(self) -> None:
         for name in ("local_hostname", "metadata_server", "master_server_address"):

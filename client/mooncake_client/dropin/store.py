@@ -43,6 +43,7 @@ def _positional(
     enable_client_http_server: bool = False,
     client_http_port: int = 9300,
     control: str = "",
+    shared_memory: str = "",
 ) -> None:
     """The form of setup whose settings are arguments."""
 
@@ -70,7 +71,7 @@ class MooncakeDistributedStore(PlainValues, PiecesOfValues, Tensors, TpTensors, 
 
         global_segment_size: memory lent to the pool, 0: none. engine, metadata_server, local_buffer_size and
         rdma_devices have no meaning here. control, which is this store's own: by which door the master is
-        asked, as of `Store`. Raises TypeError when a setting is missing among several.
+        asked, as of `Store`; so is shared_memory. Raises TypeError when a setting is missing among several.
         """
         given = args[0] if len(args) == 1 and not kwargs else kwargs.get("config") if not args else None
         if isinstance(given, Mapping) and len(kwargs) <= 1:

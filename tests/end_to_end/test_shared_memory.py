@@ -1,0 +1,265 @@
+"""Reading by a mapping from a node of the same host, and whatever leads to TCP instead.
+
+Real processes and sockets; nothing waits for a length of time, only for conditions.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import processes
+import pytest
+
+from mooncake_client import AsyncStore, ChecksumMismatch, InvalidArgument, Store
+from mooncake_client.client_config import ClientConfig, client_config
+from mooncake_store import _core
+
+MIB = 1 << 20
+SIZES = [0, 1, 4096, (64 << 10) - 1, 64 << 10, MIB + 1, 5 * MIB]
+
+
+def values_of(sizes: list[int]) -> dict[str, bytes]:
+    return {f"size-{size}": random.Random(size).randbytes(size) for size in sizes}
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.embedded("64mb") as made:
+        yield made
+
+
+def opened_values(node: _core.Node) -> int:
+    return node.status()["stats"]["opened_values_total"]
+
+
+@pytest.mark.parametrize("checksum", ["all", "disk"])
+@pytest.mark.parametrize("shared_memory", ["auto", "off"])
+def test_values_are_the_same_by_a_mapping_and_over_tcp(
+    store: Store, shared_memory: str, checksum: str
+) -> None:
+    with Store(lane=store.lane, shared_memory=shared_memory, checksum=checksum) as reader:
+        assert reader.put("first", b"dials the node") == "stored"
+        values = values_of(SIZES)
+        for key, value in values.items():
+            assert reader.put(key, value) == "stored"
+        assert reader.get_many(list(values)) == list(values.values())
+        for key, value in values.items():
+            assert reader.get(key) == value
+            target = bytearray(len(value))
+            assert reader.get_into(key, target) == len(value)
+            assert target == value
+        [node] = reader.local_nodes
+        assert node.is_mapped == (shared_memory == "auto")
+        assert node.mapped_bytes == (64 * MIB if node.is_mapped else 0)
+        assert node.why_not == ("" if node.is_mapped else "shared_memory is off here")
+
+
+def test_a_value_larger_than_views_may_cover_comes_as_bytes(store: Store) -> None:
+    """An eighth of the memory is what one connection may hold references on."""
+    values = values_of([9 * MIB, 10 * MIB, 100])
+    store.put("first", b"dials the node")
+    assert store.put_many(list(values), list(values.values())) == ["stored"] * 3
+    assert store.get_many([*values, *values]) == [*values.values(), *values.values()]
+    assert store.local_nodes[0].is_mapped
+
+
+def test_many_values_are_read_in_groups(store: Store) -> None:
+    """Together they are more than references are ever held on."""
+    values = {f"k{i}": random.Random(i).randbytes(300_000 + i) for i in range(100)}
+    store.put("first", b"dials the node")
+    store.put_many(list(values), list(values.values()))
+    assert store.get_many(list(values)) == list(values.values())
+
+
+async def test_an_event_loop_reads_by_a_mapping_too(store: Store) -> None:
+    values = values_of([MIB])
+    async with AsyncStore(lane=store.lane) as reader:
+        await reader.put("first", b"dials the node")
+        for key, value in values.items():
+            await reader.put(key, value)
+            assert await reader.get(key) == value
+        assert [node.is_mapped for node in reader.local_nodes] == [True]
+
+
+class Pool:
+    """A master and nodes of this process."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.master = _core.Master()
+        self.master.start()
+        stack.callback(self.master.stop)
+        self.lane = f"127.0.0.1:{self.master.lane_port}"
+
+    def node(self, *, shared_memory: bool = True, files: list[tuple[str, int]] | None = None) -> _core.Node:
+        node = _core.Node(
+            [("n", 16 * MIB)],
+            lane=self.lane,
+            data_host="127.0.0.1",
+            shared_memory=shared_memory,
+            files=files or [],
+        )
+        node.start()
+        self._stack.callback(node.stop)
+        assert node.wait_mounted(20_000)
+        return node
+
+    def store(self, **settings: str) -> Store:
+        return self._stack.enter_context(Store(lane=self.lane, **settings))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with ExitStack() as stack:
+        yield Pool(stack)
+
+
+@pytest.mark.parametrize("shared_memory", ["auto", "off"])
+def test_damaged_bytes_are_no_answer_either_way(pool: Pool, shared_memory: str) -> None:
+    """The memory is one that this test can write behind the node's back."""
+    fd = os.memfd_create("lent", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 16 * MIB)
+    node = pool.node(files=[(f"/proc/self/fd/{fd}", 0)])
+    store = pool.store(shared_memory=shared_memory)
+    value = b"\x5a" * MIB
+    store.put("first", b"dials the node")
+    store.put("k", value)
+    assert store.get("k") == value
+    assert opened_values(node) == (1 if shared_memory == "auto" else 0)
+    at = os.pread(fd, 16 * MIB, 0).find(value)
+    os.pwrite(fd, b"!", at + MIB // 2)
+    with pytest.raises(ChecksumMismatch):
+        store.get("k")
+    os.close(fd)
+
+
+def test_memory_that_can_become_shorter_is_not_mapped(pool: Pool, tmp_path: Path) -> None:
+    """Who reads beyond the new end of a file that was cut dies of it."""
+    path = Path("/dev/shm") / f"mooncake-test-{os.getpid()}"
+    try:
+        with path.open("wb") as file:
+            file.truncate(16 * MIB)
+        pool.node(files=[(str(path), 0)])
+        store = pool.store()
+        store.put("k", b"v" * MIB)
+        assert store.get("k") == b"v" * MIB
+        [node] = store.local_nodes
+        assert not node.is_mapped
+        assert "lends no memory that can be mapped" in node.why_not
+    finally:
+        path.unlink()
+
+
+def test_a_node_that_lends_nothing_is_read_over_tcp(pool: Pool) -> None:
+    node = pool.node(shared_memory=False)
+    assert node.status()["local_endpoint"] == ""
+    store = pool.store()
+    store.put("k", b"v" * MIB)
+    assert store.get("k") == b"v" * MIB
+    assert (
+        store.local_nodes[0].why_not == "the node lends no memory (its shared_memory is off, or it is older)"
+    )
+
+
+def test_another_tenant_is_read_over_tcp_and_told_why(pool: Pool) -> None:
+    pool.node()
+    store = pool.store(tenant="others")
+    store.put("k", b"v" * MIB)
+    assert store.get("k") == b"v" * MIB
+    [node] = store.local_nodes
+    assert not node.is_mapped
+    assert "memory is shared with tenant 'default' alone, and this is 'others'" in node.why_not
+
+
+def test_a_value_removed_meanwhile_is_a_miss_and_its_range_returns(pool: Pool) -> None:
+    node = pool.node()
+    store = pool.store()
+    store.put("first", b"dials the node")
+    for turn in range(20):
+        value = bytes([turn]) * MIB
+        assert store.put("k", value) == "stored"
+        assert store.get("k") == value
+        assert store.remove("k")
+        assert store.get("k") is None
+    counts = node.status()["stats"]
+    assert opened_values(node) == 20
+    processes.wait_until(lambda: node.status()["stats"]["references_count"] == 0, "no reference is left")
+    assert counts["held_references_count"] <= 1
+    node.check_invariants()
+
+
+def test_killed_nodes_and_their_successors_at_the_same_port() -> None:
+    """The mapping of the process that died is left; the one that follows is mapped anew."""
+    port = processes.free_port()
+    with processes.master() as master, ExitStack() as stack:
+        flags = ("--global_segment_size=32mb", f"--data_port={port}", "--host=127.0.0.1")
+        first = stack.enter_context(processes.node(processes.address_of(master), *flags))
+        store = stack.enter_context(Store(processes.address_of(master)))
+        processes.wait_until(lambda: len(store.segments()) == 1, "the node joined")
+        store.put("first", b"dials the node")
+        store.put("k", b"1" * MIB)
+        assert store.get("k") == b"1" * MIB
+        assert store.local_nodes[0].is_mapped
+        first.end(signal.SIGKILL)
+        stack.enter_context(processes.node(processes.address_of(master), *flags))
+
+        def is_put() -> bool:
+            try:
+                return store.put("k2", b"2" * MIB) in ("stored", "exists")
+            except Exception:
+                return False
+
+        processes.wait_until(is_put, "the next life takes values")
+        processes.wait_until(lambda: store.get("k2") == b"2" * MIB, "and gives them")
+        processes.wait_until(
+            lambda: store.get("k2") == b"2" * MIB and any(node.is_mapped for node in store.local_nodes),
+            "by a mapping",
+        )
+
+
+def test_a_killed_client_leaves_no_reference(pool: Pool) -> None:
+    node = pool.node()
+    store = pool.store()
+    store.put("k", b"v" * MIB)
+    child = subprocess.Popen(
+        [sys.executable, "-c", _READS_FOR_EVER, pool.lane], stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "reads\n"
+        child.kill()
+    processes.wait_until(lambda: node.status()["stats"]["references_count"] == 0, "the references returned")
+    node.check_invariants()
+
+
+_READS_FOR_EVER = """
+import sys
+from mooncake_client import Store
+store = Store(lane=sys.argv[1])
+target = bytearray(1 << 20)
+store.get_into("k", target)
+assert store.get_into("k", target) and store.local_nodes[0].is_mapped
+print("reads", flush=True)
+while True:
+    store.get_into("k", target)
+"""
+
+
+def test_settings_are_checked_by_name() -> None:
+    assert ClientConfig().shared_memory == "auto"
+    with pytest.raises(InvalidArgument, match="shared_memory"):
+        ClientConfig(shared_memory="on")
+    heard = {"MOONCAKE_SHARED_MEMORY": "OFF"}
+    assert client_config("127.0.0.1:50001", {}, environment=heard).shared_memory == "off"
+    assert (
+        client_config("127.0.0.1:50001", {"shared_memory": "auto"}, environment=heard).shared_memory == "auto"
+    )
+    with pytest.raises(InvalidArgument, match="MOONCAKE_SHARED_MEMORY='maybe'"):
+        client_config("127.0.0.1:50001", {}, environment={"MOONCAKE_SHARED_MEMORY": "maybe"})
