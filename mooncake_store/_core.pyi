@@ -773,6 +773,24 @@ class OpenValues:
     def user_metadata(self) -> list[bytes]:
         """One a key once they were read, if open() asked for it; else empty."""
 
+class View:
+    """A value where it lies, read-only, by the buffer protocol; memoryview(view), numpy.frombuffer(view).
+
+    Mapped: memory of a node on this host, which keeps it as it is until the view is released; else a copy.
+    """
+
+    def release(self) -> None:
+        """Give the memory back; idempotent. Raises BufferError while buffers of it are in use."""
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def is_mapped(self) -> bool: ...
+    @property
+    def is_released(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __enter__(self) -> View: ...
+    def __exit__(self, *error: object) -> None: ...
+
 class Client:
     def __init__(
         self,
@@ -829,6 +847,10 @@ class Client:
         self, keys: Sequence[_Key], targets: Sequence[_Memory | None], *, timeout_ms: int = 0
     ) -> tuple[list[int], list[int]]:
         """Statuses and lengths; with BUFFER_OVERFLOW the length is the value's size."""
+    def view_many(
+        self, keys: Sequence[_Key], *, verify: bool = False, timeout_ms: int = 0
+    ) -> list[View | int]:
+        """A view of each value, or its status. verify: mapped values are compared with checksums, too."""
     def get_ranges_many(
         self, keys: Sequence[_Key], offsets: Sequence[int], targets: Sequence[_Memory], *, timeout_ms: int = 0
     ) -> tuple[list[int], list[int]]:
@@ -954,6 +976,9 @@ class AsyncClient:
     def get_many(
         self, keys: Sequence[_Key], *, with_user_metadata: bool = False, timeout_ms: int = 0
     ) -> PendingCall[Any]: ...
+    def view_many(
+        self, keys: Sequence[_Key], *, verify: bool = False, timeout_ms: int = 0
+    ) -> PendingCall[list[View | int]]: ...
     def get_into_many(
         self, keys: Sequence[_Key], targets: Sequence[_Memory | None], *, timeout_ms: int = 0
     ) -> PendingCall[tuple[list[int], list[int]]]: ...

@@ -259,6 +259,8 @@ class AsyncStore(StoreHandle):
     put_many = awaited(verbs.put_many)
     get = awaited(verbs.get)
     get_many = awaited(verbs.get_many)
+    get_view = awaited(verbs.get_view)
+    get_view_many = awaited(verbs.get_view_many)
     get_tensor = awaited(verbs.get_tensor)
     get_into = awaited(verbs.get_into)
     get_into_many = awaited(verbs.get_into_many)

@@ -177,6 +177,8 @@ class Store(StoreHandle):
     put_many = blocking(verbs.put_many)
     get = blocking(verbs.get)
     get_many = blocking(verbs.get_many)
+    get_view = blocking(verbs.get_view)
+    get_view_many = blocking(verbs.get_view_many)
     get_tensor = blocking(verbs.get_tensor)
     get_into = blocking(verbs.get_into)
     get_into_many = blocking(verbs.get_into_many)

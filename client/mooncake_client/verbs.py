@@ -198,6 +198,50 @@ def get_many(
     return (yield from positional(keys, (), {}, ask))
 
 
+def get_view(
+    store: StoreHandle, key: Key, *, verify: bool = False, timeout_ms: int | None = None
+) -> Steps[_core.View | None]:
+    """The value where it lies, without a copy, read-only; None is a miss.
+
+    Of a node on this host whose memory is mapped (`local_nodes`); of any other, and beyond an eighth of the
+    node's memory, a private copy: `view.is_mapped` tells. Use it by the buffer protocol (`memoryview`,
+    `numpy.frombuffer`, `torch.frombuffer`), and release it: with a `with` block, `release()`, or its last
+    reference. Until then its bytes stay as they are, whatever becomes of key, node or store, and the node
+    cannot use that memory again. verify: compare a mapped value with its checksum, which reads all of it;
+    copies always are, as `checksum` says. After a fork only the parent may touch what is mapped.
+    """
+    [answer] = yield from get_view_many(store, [key], verify=verify, timeout_ms=timeout_ms)
+    if isinstance(answer, StoreError):
+        raise answer
+    return answer
+
+
+def get_view_many(
+    store: StoreHandle, keys: Sequence[Key], *, verify: bool = False, timeout_ms: int | None = None
+) -> Steps[list[_core.View | StoreError | None]]:
+    """Views of many values, as get_view: a view, None (a miss) or a StoreError instance a key, in order."""
+    keys = sequence(keys, "keys")
+    client, timeout = store._client(), store._timeout(timeout_ms)
+    if not keys:
+        return []
+
+    def ask(keys: Sequence[Key], _: Sequence[Any]) -> Steps[list[_core.View | StoreError | None]]:
+        call: Call | None = None
+        answers: list[_core.View | StoreError | None] = []
+        found: list[_core.View | int] = yield client.view_many(keys, verify=bool(verify), timeout_ms=timeout)
+        for index, answer in enumerate(found):
+            if isinstance(answer, _core.View):
+                answers.append(answer)
+            elif answer in MISSES:
+                answers.append(None)
+            else:
+                call = call or store._call("get_view", timeout)
+                answers.append(call.error(answer, keys[index]))
+        return answers
+
+    return (yield from positional(keys, (), {}, ask))
+
+
 def get_tensor(store: StoreHandle, key: Key, *, timeout_ms: int | None = None) -> Steps[Any]:
     """What was put, with its dtype and shape: a numpy array or a torch tensor of its own; None is a miss.
 

@@ -14,6 +14,7 @@ void bind_wire_functions(nanobind::module_& module);
 void bind_metadata(nanobind::module_& module);
 void bind_client(nanobind::module_& module);
 void bind_buffer_handle(nanobind::module_& module);
+void bind_view(nanobind::module_& module);
 void bind_async_client(nanobind::module_& module);
 void bind_wire_messages(nanobind::module_& module);
 void bind_wire_object_messages(nanobind::module_& module);

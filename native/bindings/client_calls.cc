@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "bindings/view.h"
 #include "bindings/wire_tasks.h"
 
 namespace mooncake::bindings {
@@ -304,6 +305,23 @@ Call get_into_many(nb::handle keys, nb::handle targets) {
         },
         [](const std::vector<GetResult>& results) -> nb::object {
             return nb::make_tuple(status_list(results), size_list(results));
+        });
+}
+
+Call view_many(nb::handle keys, bool verify) {
+    return one_run(
+        std::make_unique<PackedKeys>(keys),
+        [verify](PackedKeys& packed, Client& client, const CallOptions& options, CallReport& report) {
+            return client.view_many(packed.views(), verify, options, report);
+        },
+        [](Client::Viewed& viewed) -> nb::object {
+            nb::list list;
+            for (std::size_t i = 0; i < viewed.results.size(); ++i) {
+                const auto status = viewed.results[i].status;
+                list.append(wire::ok(status) ? to_view(std::move(viewed.views[i]))
+                                             : nb::object(nb::int_(static_cast<int>(status))));
+            }
+            return list;
         });
 }
 

@@ -50,6 +50,7 @@ Call put_many(nb::handle keys, nb::handle values, int replica_count, int flags, 
               std::optional<std::vector<std::uint64_t>> parents);
 Call get_many(nb::handle keys, bool with_user_metadata);
 Call get_into_many(nb::handle keys, nb::handle targets);
+Call view_many(nb::handle keys, bool verify);
 Call get_ranges_many(nb::handle keys, std::vector<std::uint64_t> offsets, nb::handle targets);
 Call open(nb::handle keys, bool user_metadata);
 Call read_into(nb::handle opened, nb::handle targets);
@@ -109,6 +110,12 @@ void define_calls(Bound& bound, Ask ask, const More&... more) {
                 return ask(self, get_into_many(keys, targets), timeout_ms);
             },
             "keys"_a, "targets"_a, nb::kw_only(), "timeout_ms"_a = 0, more...)
+        .def(
+            "view_many",
+            [ask](Self& self, nb::handle keys, bool verify, std::uint64_t timeout_ms) {
+                return ask(self, view_many(keys, verify), timeout_ms);
+            },
+            "keys"_a, nb::kw_only(), "verify"_a = false, "timeout_ms"_a = 0, more...)
         .def(
             "get_ranges_many",
             [ask](Self& self, nb::handle keys, std::vector<std::uint64_t> offsets, nb::handle targets,

@@ -71,8 +71,8 @@ void Call::carry_out(std::uint64_t now_ms, Actions& actions) {
     }
     for (const auto ticket : actions.reads) {
         const auto& read = operation_.read(ticket);
-        transfers_.push_back(
-            std::make_unique<ReadTransfer>(ticket, driver_.peer_pool(read.peer), read, targets_));
+        auto pool = views_ != nullptr ? driver_.view_pool(read.peer) : driver_.peer_pool(read.peer);
+        transfers_.push_back(std::make_unique<ReadTransfer>(ticket, std::move(pool), read, targets_, views_));
     }
     for (const auto ticket : actions.writes) {
         const auto& write = operation_.write(ticket);

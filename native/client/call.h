@@ -28,6 +28,8 @@ class Call {
 
     void set_values(std::span<const Value> values) { values_ = values; }
     void set_targets(std::span<const Target> targets) { targets_ = targets; }
+    // Values are looked at where they lie, or else are put there; targets tell their sizes.
+    void set_views(Views& views) { views_ = &views; }
 
     // `begin` starts the operation (or goes on with one).
     void run(const std::function<void(std::uint64_t now_ms, Actions& actions)>& begin);
@@ -65,6 +67,7 @@ class Call {
     const std::function<bool()>& interrupted_;
     std::span<const Value> values_;
     std::span<const Target> targets_;
+    Views* views_ = nullptr;
 
     std::vector<std::unique_ptr<Transfer>> transfers_;
     std::vector<pollfd> polled_;

@@ -175,6 +175,37 @@ std::vector<GetResult> Client::get_ranges_many(Keys keys, std::span<const std::u
     return read_at_once({driver_->options().checksums, false, ranges}, keys, targets, options, report);
 }
 
+Client::Viewed Client::view_many(Keys keys, bool verify, const CallOptions& options, CallReport& report) {
+    Viewed viewed{std::vector(keys.size(), GetResult{wire::Status::kClosed, 0, 0}), {}};
+    viewed.views.resize(keys.size());
+    if (refuses(*driver_, report)) return viewed;
+    const auto deadline_ms = deadline_of(*driver_, options);
+    GetBatch batch(driver_->cluster(), deadline_ms, keys, {driver_->options().checksums, false, {}, true});
+    run(*driver_, batch, options, report);
+    if (!report.was_interrupted) {
+        std::vector<Target> sizes;
+        std::vector<std::uint64_t> capacities;
+        for (const auto& result : batch.results()) {
+            sizes.push_back({nullptr, result.length});
+            capacities.push_back(wire::ok(result.status) ? result.length : GetBatch::kNotWanted);
+        }
+        batch.set_capacities(std::move(capacities));
+        Views views(batch.results(), verify);
+        Call call(*driver_, batch, options.interrupted);
+        call.set_targets(sizes);
+        call.set_views(views);
+        call.run([&](std::uint64_t now_ms, Actions& actions) { batch.read(deadline_ms, now_ms, actions); });
+        report.was_interrupted = call.was_interrupted();
+        report.why = batch.why();
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            const auto& result = batch.results()[i];
+            if (wire::ok(result.status)) viewed.views[i] = views.take(i, result);
+        }
+    }
+    viewed.results = batch.results();
+    return viewed;
+}
+
 std::unique_ptr<OpenValues> Client::open(Keys keys, bool with_user_metadata, const CallOptions& options,
                                          CallReport& report) {
     auto batch =

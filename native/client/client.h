@@ -21,6 +21,7 @@
 #include "client/local_peers.h"
 #include "client/options.h"
 #include "client/transfer.h"
+#include "client/view.h"
 #include "wire/inspect.h"
 #include "wire/tasks.h"
 
@@ -146,6 +147,13 @@ class Client {
     std::vector<GetResult> get_ranges_many(Keys keys, std::span<const std::uint64_t> offsets,
                                            std::span<const Target> targets, const CallOptions& options,
                                            CallReport& report);
+    // Values without a copy where their node's memory is mapped; of the others a private one. verify: mapped
+    // values are read through and checked, too.
+    struct Viewed {
+        std::vector<GetResult> results;
+        std::vector<View> views;  // one a key
+    };
+    Viewed view_many(Keys keys, bool verify, const CallOptions& options, CallReport& report);
     // `keys` must stay valid as long as the answer does.
     std::unique_ptr<OpenValues> open(Keys keys, bool with_user_metadata, const CallOptions& options,
                                      CallReport& report);

@@ -113,10 +113,19 @@ std::shared_ptr<net::ConnectionPool> Driver::peer_pool(PeerId peer) {
     return pool;
 }
 
+// One connection, because what its views cover is bounded by connection.
+std::shared_ptr<net::ConnectionPool> Driver::view_pool(PeerId peer) {
+    const std::lock_guard lock(mutex_);
+    auto& pool = view_pools_[peer];
+    if (!pool) pool = std::make_shared<net::ConnectionPool>(1, options_.bytes_in_flight_a_peer_max);
+    return pool;
+}
+
 void Driver::close_idle() {
     lane_pool_->close_idle();
     const std::lock_guard lock(mutex_);
     for (const auto& [peer, pool] : peer_pools_) pool->close_idle();
+    for (const auto& [peer, pool] : view_pools_) pool->close_idle();
 }
 
 void Driver::close_old(std::uint64_t now_ms) {
@@ -125,6 +134,7 @@ void Driver::close_old(std::uint64_t now_ms) {
     {
         const std::lock_guard lock(mutex_);
         pools.assign(peer_pools_.begin(), peer_pools_.end());
+        pools.insert(pools.end(), view_pools_.begin(), view_pools_.end());
     }
     std::vector<PeerId> forgotten;
     cluster_.locked([&](const auto& state) {
@@ -135,7 +145,10 @@ void Driver::close_old(std::uint64_t now_ms) {
     for (const auto& [peer, pool] : pools) pool->close_old(now_ms);
     for (const auto peer : forgotten) local_peers_.forget(peer);
     const std::lock_guard lock(mutex_);
-    for (const auto peer : forgotten) peer_pools_.erase(peer);
+    for (const auto peer : forgotten) {
+        peer_pools_.erase(peer);
+        view_pools_.erase(peer);
+    }
 }
 
 wire::Hello Driver::hello(wire::Role role) const {

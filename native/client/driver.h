@@ -112,6 +112,8 @@ class Driver {
     const std::shared_ptr<net::ConnectionPool>& lane_pool() { return lane_pool_; }
     // A pool lives as long as somebody uses it; that of a peer which was forgotten is not given again.
     std::shared_ptr<net::ConnectionPool> peer_pool(PeerId peer);
+    // Of the connection that views of this peer's memory hold open.
+    std::shared_ptr<net::ConnectionPool> view_pool(PeerId peer);
     void close_idle();
     // Connections of peers that were forgotten, and those that nobody used for long.
     void close_old(std::uint64_t now_ms);
@@ -185,7 +187,9 @@ class Driver {
     net::Endpoint grpc_;
     bool is_over_grpc_ = false;
     std::shared_ptr<const net::Handover> bridge_;  // once it was started
-    std::unordered_map<PeerId, std::shared_ptr<net::ConnectionPool>> peer_pools_;
+    using Pools = std::unordered_map<PeerId, std::shared_ptr<net::ConnectionPool>>;
+    Pools peer_pools_;
+    Pools view_pools_;
     std::uint64_t session_generation_ = 0;
     bool session_wanted_ = false;
 };

@@ -44,7 +44,7 @@ bool MappedRead::pack_next(std::uint64_t request_id, wire::Buffer& frames) {
     std::uint64_t bytes = 0;
     for (; end_ < asked_.items.size(); ++end_) {
         bytes += read_.parts[end_].length;
-        if (bytes > kMappedGroupBytes && end_ > begin_) break;
+        if (views_ == nullptr && bytes > kMappedGroupBytes && end_ > begin_) break;
     }
     if (begin_ == end_) return false;
     header.verb = wire::Verb::kOpen;
@@ -65,7 +65,7 @@ bool MappedRead::take(wire::Bytes body) {
             left_.push_back(part);
         } else if (!wire::ok(opened.status)) {
             answers_[part].verdict.status = opened.status;
-        } else if (copy(part, opened)) {
+        } else if (use(part, opened)) {
             answers_[part].user_metadata = reply->metadata[i];
         } else {
             return false;
@@ -74,7 +74,12 @@ bool MappedRead::take(wire::Bytes body) {
     return true;
 }
 
-bool MappedRead::copy(std::uint32_t index, const wire::Opened& opened) {
+void MappedRead::look(Views& views, std::shared_ptr<net::ViewLink> link) {
+    views_ = &views;
+    link_ = std::move(link);
+}
+
+bool MappedRead::use(std::uint32_t index, const wire::Opened& opened) {
     const auto& part = read_.parts[index];
     const std::uint8_t* value = memory_->at(opened.segment, opened.offset, opened.size);
     if (value == nullptr) return false;
@@ -83,19 +88,38 @@ bool MappedRead::copy(std::uint32_t index, const wire::Opened& opened) {
     // A value of another size is not this value.
     if (part.offset > opened.size || part.length > opened.size - part.offset) {
         answer.verdict.status = wire::Status::kTransferFail;
-        return true;
+    } else if (views_ != nullptr) {
+        view(index, opened, value);
+    } else {
+        copy(index, value);
     }
+    return true;
+}
+
+void MappedRead::copy(std::uint32_t index, const std::uint8_t* value) {
+    const auto& part = read_.parts[index];
     const auto& target = targets_[part.index];
     assert(part.offset + part.length <= target.capacity);
-    if (part.length == 0) {
-        answer.checksum = part.checksum_seed;
-    } else if (read_.checksums) {
-        answer.checksum = wire::crc32c_copy(part.checksum_seed, target.data + part.offset,
-                                            value + part.offset, part.length);
+    if (part.length == 0) return;
+    if (read_.checksums) {
+        answers_[index].checksum = wire::crc32c_copy(part.checksum_seed, target.data + part.offset,
+                                                     value + part.offset, part.length);
     } else {
         std::memcpy(target.data + part.offset, value + part.offset, part.length);
     }
-    return true;
+}
+
+// The reference stays, as long as the view does.
+void MappedRead::view(std::uint32_t index, const wire::Opened& opened, const std::uint8_t* value) {
+    const auto& part = read_.parts[index];
+    to_close_.pop_back();
+    views_->put(part.index, View(link_, opened.reference, value, opened.size));
+    auto& answer = answers_[index];
+    if (views_->verifies() && read_.checksums) {
+        answer.checksum = wire::crc32c(part.checksum_seed, value, opened.size);
+    } else {
+        answer.verdict.has_checksum = 0;
+    }
 }
 
 }  // namespace mooncake::client

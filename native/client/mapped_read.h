@@ -9,6 +9,7 @@
 
 #include "client/core/operation.h"
 #include "client/memory.h"
+#include "client/view.h"
 #include "net/shared_memory.h"
 #include "wire/shared_memory.h"
 
@@ -27,6 +28,8 @@ class MappedRead {
 
     MappedRead(const NodeRead& read, std::span<const Target> targets,
                std::shared_ptr<const net::SharedMemory> memory);
+    // The values are not copied: what is opened is put there and stays open. link: of the connection.
+    void look(Views& views, std::shared_ptr<net::ViewLink> link);
 
     // What is to be sent next: references to be given back, and a question for more. False: no question, all
     // has been answered; what there is to be given back need not be waited for.
@@ -41,11 +44,15 @@ class MappedRead {
     std::uint32_t flags() const { return asked_.flags; }
 
   private:
-    bool copy(std::uint32_t part, const wire::Opened& opened);
+    bool use(std::uint32_t part, const wire::Opened& opened);
+    void copy(std::uint32_t part, const std::uint8_t* value);
+    void view(std::uint32_t part, const wire::Opened& opened, const std::uint8_t* value);
 
     const NodeRead& read_;
     const std::span<const Target> targets_;
     const std::shared_ptr<const net::SharedMemory> memory_;
+    Views* views_ = nullptr;
+    std::shared_ptr<net::ViewLink> link_;
     wire::Read asked_;
     std::vector<PartAnswer> answers_;
     std::vector<std::uint64_t> to_close_;

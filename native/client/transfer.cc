@@ -24,6 +24,7 @@ void Transfer::close() {
 void Transfer::give_back() {
     has_slot_ = false;
     state = State::kOver;
+    if (socket_->link() != nullptr) socket_->link()->end_exchange();
     pool_->give_back(std::move(socket_), bytes_);
 }
 
@@ -44,6 +45,7 @@ void Transfer::begin(std::unique_ptr<net::ClientSocket> connection, wire::Buffer
     socket_ = std::move(connection);
     has_slot_ = true;
     request_id_ = socket_->next_request_id();
+    if (socket_->link() != nullptr) socket_->link()->begin_exchange();
     if (replace_frame(replaced_)) return send_next(replaced_, wire::Verb::kOpen);
     wire::Reader reader(frame);
     wire::Writer(frame).patch(offsetof(wire::FrameHeader, request_id), request_id_);
@@ -103,10 +105,15 @@ void WriteTransfer::add_payload(std::vector<iovec>& pieces) {
 
 bool ReadTransfer::replace_frame(wire::Buffer& frames) {
     mapped_.reset();
-    if (!socket().memory() || !MappedRead::suits(read_)) return false;
+    if (!socket().memory() || (views_ == nullptr && !MappedRead::suits(read_))) return false;
     mapped_ = std::make_unique<MappedRead>(read_, targets_, socket().memory());
     for (std::size_t i = 0; i < read_.parts.size(); ++i) {
         mapped_->answers()[i].checksum = read_.parts[i].checksum_seed;
+    }
+    if (views_ != nullptr) {
+        const auto& link = socket().share_link();
+        if (!link) return mapped_.reset(), false;
+        mapped_->look(*views_, link);
     }
     is_opening_ = mapped_->pack_next(request_id(), frames);
     return is_opening_;
@@ -194,10 +201,11 @@ IoResult ReadTransfer::on_head(const wire::FrameHeader& header, wire::Bytes head
     ranges_.clear();
     for (std::size_t i = 0; i < ranges.size(); ++i) {
         const auto& part = parts()[ranges[i].part];
-        const auto& target = targets_[part.index];
-        assert(part.offset + ranges[i].offset + ranges[i].length <= target.capacity);
+        assert(part.offset + ranges[i].offset + ranges[i].length <= targets_[part.index].capacity);
         if (ranges[i].length > 0) {
-            ranges_.push_back({target.data + part.offset + ranges[i].offset, ranges[i].length});
+            ranges_.push_back({target(part) + part.offset + ranges[i].offset, ranges[i].length});
+        } else if (views_ != nullptr) {
+            target(part);  // of an empty value, too
         }
         ranges_.push_back({&verdicts_[i], sizeof(wire::Verdict)});
     }
@@ -213,8 +221,7 @@ void ReadTransfer::on_payload() {
         for (const auto& range : ranges) {
             const auto& part = parts()[range.part];
             auto& checksum = assembly_.answers()[range.part].checksum;
-            checksum =
-                wire::crc32c(checksum, targets_[part.index].data + part.offset + range.offset, range.length);
+            checksum = wire::crc32c(checksum, target(part) + part.offset + range.offset, range.length);
         }
     }
     assembly_.settle(verdicts_);

@@ -126,10 +126,11 @@ class WriteTransfer final : public Transfer {
 class ReadTransfer final : public Transfer {
   public:
     ReadTransfer(Ticket of_ticket, std::shared_ptr<net::ConnectionPool> from, const NodeRead& read,
-                 std::span<const Target> targets)
+                 std::span<const Target> targets, Views* views = nullptr)
         : Transfer(Kind::kRead, of_ticket, std::move(from), read.bytes, read.deadline_ms),
           read_(read),
           targets_(targets),
+          views_(views),
           assembly_(read.parts) {
         peer = read.peer;
         for (std::size_t i = 0; i < read.parts.size(); ++i) {
@@ -153,7 +154,13 @@ class ReadTransfer final : public Transfer {
     void on_payload();
 
     const NodeRead& read_;
+    // Where a part's value goes.
+    std::uint8_t* target(const ReadPart& part) {
+        return views_ != nullptr ? views_->room(part.index) : targets_[part.index].data;
+    }
+
     std::span<const Target> targets_;
+    Views* const views_;                  // instead of targets_
     std::unique_ptr<MappedRead> mapped_;  // where the connection's memory is mapped, and it suits
     bool is_opening_ = false;             // what comes next is the answer to its question
     bool is_over_ = false;                // only what it gives back is still to be sent

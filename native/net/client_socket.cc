@@ -41,6 +41,7 @@ struct ClientSocket::State {
     std::string error;
     bool blocking = false;
     std::shared_ptr<const SharedMemory> memory;
+    std::shared_ptr<ViewLink> link;
     std::vector<FileDescriptor>* descriptors = nullptr;  // where those go that come with bytes
 
     IoResult fail(IoResult result, const std::string& what) {
@@ -94,8 +95,9 @@ struct ClientSocket::State {
 
 ClientSocket::ClientSocket(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ClientSocket::~ClientSocket() {
+    if (state_->link) state_->link->leave();
     // A child that was forked meanwhile holds the socket open too; the peer shall see the end all the same.
-    if (state_->fd && state_->process_id == ::getpid()) shutdown();
+    if (state_->fd && !state_->link && state_->process_id == ::getpid()) shutdown();
 }
 
 std::unique_ptr<ClientSocket> ClientSocket::connect(const Endpoint& endpoint, const wire::Hello& hello,
@@ -211,11 +213,21 @@ IoResult ClientSocket::try_receive_into(std::span<iovec>& targets) {
 int ClientSocket::fd() const { return state_->fd.get(); }
 const wire::Uuid& ClientSocket::peer_process() const { return state_->process; }
 const std::shared_ptr<const SharedMemory>& ClientSocket::memory() const { return state_->memory; }
+ViewLink* ClientSocket::link() { return state_->link.get(); }
+
+const std::shared_ptr<ViewLink>& ClientSocket::share_link() {
+    if (!state_->link) {
+        FileDescriptor another(::fcntl(state_->fd.get(), F_DUPFD_CLOEXEC, 0));
+        if (another) state_->link = std::make_shared<ViewLink>(std::move(another), state_->memory);
+    }
+    return state_->link;
+}
+
 std::uint64_t ClientSocket::next_request_id() { return ++state_->last_request; }
 const std::string& ClientSocket::error() const { return state_->error; }
 
 bool ClientSocket::is_idle_healthy() {
-    if (!state_->buffer.empty()) return false;
+    if (!state_->buffer.empty() || (state_->link && state_->link->is_over())) return false;
     state_->buffer.release_large();
     std::uint8_t byte;
     return ::recv(state_->fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && would_block(errno);

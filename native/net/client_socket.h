@@ -14,6 +14,7 @@
 #include "net/dial.h"
 #include "net/endpoint.h"
 #include "net/shared_memory.h"
+#include "net/view_link.h"
 #include "wire/frame.h"
 
 namespace mooncake::net {
@@ -55,6 +56,9 @@ class ClientSocket {
     std::uint64_t next_request_id();
     // The peer's, where this is a Unix socket to a node that lends it; else nullptr.
     const std::shared_ptr<const SharedMemory>& memory() const;
+    // What views of that memory hold, made when first asked for: amid an exchange.
+    const std::shared_ptr<ViewLink>& share_link();
+    ViewLink* link();  // nullptr: nobody asked
     const std::string& error()
         const;               // after anything but kDone or kWouldBlock: the address and what happened
     bool is_idle_healthy();  // nothing unread and not closed by the peer: fit to be reused

@@ -296,7 +296,7 @@ int GetBatch::choose_place(const Entry& entry, const std::vector<PeerPlan>& plan
 
 void GetBatch::emit_reads(const PeerPlan& plan, std::uint64_t now_ms, Actions& actions) {
     const std::uint64_t stripe_bytes =
-        plan.bytes > kStripeBytesMin && !plan.is_mapped
+        plan.bytes > kStripeBytesMin && !plan.is_mapped && !options_.whole
             ? (plan.bytes / 2 + kStripeAlignBytes - 1) / kStripeAlignBytes * kStripeAlignBytes
             : plan.bytes;
     std::size_t next = 0;

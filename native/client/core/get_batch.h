@@ -46,6 +46,7 @@ class GetBatch final : public Operation {
         // Those of one key may be of different values, as their put_ids tell. INVALID_PARAMS: it is not
         // inside the value. VALUE_TOO_LARGE: with checksums, more than a node looks at for a part.
         std::span<const ValueRange> ranges = {};
+        bool whole = false;  // no value is cut into parts
     };
     // `keys` must stay valid as long as this does.
     GetBatch(Cluster& cluster, std::uint64_t deadline_ms, std::span<const std::string_view> keys,
