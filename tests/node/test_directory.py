@@ -20,6 +20,7 @@ from mooncake_store._core import Directory, DirectoryReference, key_digest
 OK = 0
 INVALID_PARAMS = -600
 STALE_GRANT = -2000
+BUSY = -2001
 NO_RANGE = -2002
 SEALED = -2006
 
@@ -243,8 +244,11 @@ class DirectoryBesideAModel(RuleBasedStateMachine):
         if entry is not None:
             sealed = entry.state == "sealed" and self.current(entry) and entry.size == size
             return SEALED if sealed else STALE_GRANT
-        unknown = self.segments[index].segment_id == 0
-        if self.fenced or unknown or epoch < self.epoch or self.has_ended(replica):
+        if epoch < self.epoch or self.has_ended(replica):
+            return STALE_GRANT
+        if self.segments[index].segment_id == 0:
+            return BUSY  # the answer to a mount may be on its way
+        if self.fenced:
             return STALE_GRANT
         return OK if charged(size) <= self.largest_gap(index) else NO_RANGE
 
@@ -419,6 +423,22 @@ def write(directory: Directory, counter: int, size: int = 64, epoch: int = 1) ->
     replica = id_of(1, counter)
     status, _ = directory.begin_write(replica, id_of(1, 1000), size, header_of(replica, size), epoch)
     return status if status != OK else directory.seal(replica)
+
+
+def test_a_write_that_comes_before_the_answer_to_the_mount_is_told_to_wait() -> None:
+    """The master grants as soon as it has answered; under load a writer was refused twice, and its put failed."""
+    directory = Directory()
+    segment = directory.add_segment(CAPACITY)
+    directory.set_ready(segment, CAPACITY)
+    directory.set_fenced(True)  # it has heard no master yet
+    assert write(directory, 5) == BUSY
+    directory.adopt(1)
+    directory.attach(segment, id_of(1, 1000))
+    directory.set_fenced(False)
+    assert write(directory, 5) == OK
+    directory.expel(segment)
+    assert write(directory, 6) == BUSY
+    assert write(directory, 6, epoch=0) == STALE_GRANT, "a grant of an earlier reign never fits"
 
 
 def test_write_of_a_replica_retired_early_is_refused() -> None:

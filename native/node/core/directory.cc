@@ -89,6 +89,9 @@ Granted Directory::begin_write(const wire::WriteItem& item, wire::Bytes header, 
         return refuse(sealed && same ? wire::Status::kSealed : wire::Status::kStaleGrant);
     }
     const auto index = segment_by_id(item.segment);
+    // The master grants as soon as it has answered a mount, and a writer may be here before that answer is.
+    const bool may_follow = epoch >= epoch_ && !has_ended(item.replica);
+    if (!index && may_follow && awaits_mount()) return {wire::Status::kBusy};
     if (fenced_) {
         ++counts_.fenced_refusals;
         return {wire::Status::kStaleGrant};
@@ -278,6 +281,10 @@ std::optional<SegmentIndex> Directory::segment_by_id(wire::SegmentId id) const {
         if (segments_[i].id == id) return static_cast<SegmentIndex>(i);
     }
     return std::nullopt;
+}
+
+bool Directory::awaits_mount() const {
+    return std::any_of(segments_.begin(), segments_.end(), [](const Segment& one) { return one.id == 0; });
 }
 
 bool Directory::is_current(const Entry& entry) const {

@@ -186,6 +186,7 @@ class Directory {
     Shard& shard_of(wire::ReplicaId replica);
     Entry* find(wire::ReplicaId replica);
     std::optional<SegmentIndex> segment_by_id(wire::SegmentId id) const;
+    bool awaits_mount() const;
     bool is_current(const Entry& entry) const;
     bool has_ended(wire::ReplicaId replica) const;
     Granted refuse(wire::Status status);
