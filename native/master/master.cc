@@ -1,10 +1,15 @@
 #include "master/master.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <mutex>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "net/event_loop.h"
 #include "net/random.h"
@@ -16,9 +21,55 @@ namespace {
 // Between two slices of one tick's work: a batch of the lane gets the lock in between.
 constexpr std::uint64_t kSlicePauseMs = 1;
 
-MasterOptions with_random_parts(MasterOptions options) {
+// Memory of tables that is in use to its last byte and may become large pages. Of the process, as its memory
+// is: whichever master has time does it. A table may have given the memory back by then; that does no harm,
+// whatever is there keeps its content.
+struct ToCollapse {
+    std::mutex mutex;  // guards the list; nothing is taken inside it
+    std::vector<std::span<std::byte>> pieces;
+};
+constexpr std::size_t kPiecesToCollapseMax = 4'096;
+constexpr std::size_t kLargePageBytes = std::size_t{2} << 20;
+// Between two readings of the clock; each takes about a millisecond and makes who reads there wait so long.
+constexpr std::size_t kCollapsedAReadingMax = 8;
+
+ToCollapse& to_collapse() {
+    static ToCollapse waiting;
+    return waiting;
+}
+
+// Under the state lock. What is too much stays as it is: slower, no more.
+void wait_to_be_collapsed(void* memory, std::size_t bytes) {
+    ToCollapse& waiting = to_collapse();
+    const std::lock_guard guard(waiting.mutex);
+    if (bytes < kLargePageBytes || waiting.pieces.size() >= kPiecesToCollapseMax) return;
+    waiting.pieces.emplace_back(static_cast<std::byte*>(memory), bytes);
+}
+
+void collapse_some() {
+    constexpr int kMadviseCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
+    for (std::size_t done = 0; done < kCollapsedAReadingMax; ++done) {
+        std::byte* page = nullptr;
+        {
+            ToCollapse& waiting = to_collapse();
+            const std::lock_guard guard(waiting.mutex);
+            if (waiting.pieces.empty()) return;
+            auto& piece = waiting.pieces.back();
+            page = piece.data();
+            piece = piece.subspan(kLargePageBytes);
+            if (piece.size() < kLargePageBytes) waiting.pieces.pop_back();
+        }
+        // Older kernels do it in their own time, where they may; if none can, pages stay small.
+        if (::madvise(page, kLargePageBytes, kMadviseCollapse) != 0 && errno == EINVAL) {
+            ::madvise(page, kLargePageBytes, MADV_HUGEPAGE);
+        }
+    }
+}
+
+MasterOptions with_own_parts(MasterOptions options) {
     if (options.uuid == wire::Uuid{}) options.uuid = net::random_uuid();
     if (options.seed == 0) options.seed = net::random_seed();
+    options.metadata.prefer_large_pages = wait_to_be_collapsed;
     return options;
 }
 
@@ -39,7 +90,7 @@ metadata::ProbeResult as_seen(net::ProbeResult result) {
 }  // namespace
 
 Master::Master(const MasterOptions& options)
-    : options_(with_random_parts(options)),
+    : options_(with_own_parts(options)),
       clock_(options_.clock_step_max_ms),
       driver_(std::make_shared<StateDriver>(options_.metadata, options_.driver, options_.epoch, options_.uuid,
                                             options_.seed, clock_)) {}
@@ -132,6 +183,7 @@ void Master::let_time_pass() {
         if (reading_ms >= next_reading_ms) {
             clock_.advance(reading_ms);
             next_reading_ms = reading_ms + kClockPeriodMs;
+            collapse_some();
         }
         const bool is_idle = driver_->tick();
         const std::uint64_t after_ms = net::monotonic_ms();

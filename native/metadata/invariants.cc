@@ -87,6 +87,10 @@ std::string Machine::broken_accounting() const {
             sums[promise.segment].promised += promise.bytes;
     }
 
+    if (segments_.dram_totals() != segments_.summed_dram()) {
+        return differs("bytes used in the pool", segments_.dram_totals().used_bytes,
+                       segments_.summed_dram().used_bytes);
+    }
     for (std::size_t i = 0; i < segments_.slot_count(); ++i) {
         const Segment& segment = segments_.at(static_cast<SegmentIndex>(i));
         const std::string where = "segment " + std::to_string(segment.id);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <memory>
 
 #include "wire/control.h"
 
@@ -21,6 +22,7 @@ constexpr std::uint64_t kOddA = 0x9E3779B97F4A7C15ULL;  // 2^64 over the golden 
 constexpr std::uint64_t kOddB = 0xD6E8FEB86659FD93ULL;
 
 constexpr unsigned kFirstBits = 4;
+constexpr std::size_t kLineBytes = 64;
 
 }  // namespace
 
@@ -42,25 +44,28 @@ std::uint64_t KeyTable::hash(std::uint32_t tenant, std::string_view key) const {
 
 void KeyTable::prefetch_slot(std::uint64_t hash) const {
     const Shard& shard = shards_[shard_of(hash)];
-    if (!shard.slots.empty()) __builtin_prefetch(&shard.slots[shard.home(fingerprint_of(hash))]);
+    if (shard.slots != nullptr) __builtin_prefetch(&shard.slots[shard.home(fingerprint_of(hash))]);
 }
 
-void KeyTable::prefetch_record(std::uint64_t hash) const {
+// The whole record: the key is compared to its last byte.
+void KeyTable::prefetch_record(std::uint64_t hash, std::size_t key_bytes) const {
     const Shard& shard = shards_[shard_of(hash)];
-    if (shard.slots.empty()) return;
+    if (shard.slots == nullptr) return;
     const std::uint32_t fingerprint = fingerprint_of(hash);
     for (std::size_t at = shard.home(fingerprint); shard.slots[at].ref != 0; at = (at + 1) & shard.mask()) {
         if (shard.slots[at].fingerprint != fingerprint) continue;
         const char* record = reinterpret_cast<const char*>(&object(shard.slots[at].ref));
         __builtin_prefetch(record);
-        __builtin_prefetch(record + sizeof(Object));
+        for (std::size_t line = kLineBytes; line < sizeof(Object) + key_bytes; line += kLineBytes) {
+            __builtin_prefetch(record + line);
+        }
         return;
     }
 }
 
 Ref KeyTable::find(std::uint64_t hash, std::uint32_t tenant, std::string_view key) const {
     const Shard& shard = shards_[shard_of(hash)];
-    if (shard.slots.empty()) return 0;
+    if (shard.slots == nullptr) return 0;
     const std::uint32_t fingerprint = fingerprint_of(hash);
     for (std::size_t at = shard.home(fingerprint); shard.slots[at].ref != 0; at = (at + 1) & shard.mask()) {
         if (shard.slots[at].fingerprint != fingerprint) continue;
@@ -72,7 +77,7 @@ Ref KeyTable::find(std::uint64_t hash, std::uint32_t tenant, std::string_view ke
 
 Ref KeyTable::insert(std::uint64_t hash, std::uint32_t tenant, std::string_view key) {
     Shard& shard = shards_[shard_of(hash)];
-    if ((shard.size + 1) * 4 > shard.slots.size() * 3) grow(shard);
+    if ((shard.size + 1) * 4 > shard.slot_count() * 3) grow(shard_of(hash));
     const Ref ref = records_.allocate(record_bytes(key.size()));
     Object& record = object(ref);
     record = Object{};
@@ -117,7 +122,7 @@ std::uint64_t KeyTable::scan(std::uint64_t cursor, std::size_t limit, std::size_
         const Shard& shard = shards_[index];
         if (shard.size == 0) continue;
         const auto from = static_cast<std::uint32_t>(cursor);
-        for (std::size_t home = shard.home(from); home < shard.slots.size(); ++home) {
+        for (std::size_t home = shard.home(from); home < shard.slot_count(); ++home) {
             const std::uint64_t bucket_start = std::uint64_t{home} << (32 - shard.bits);
             const std::uint64_t here =
                 std::uint64_t{index} << 32 | (bucket_start < from ? from : bucket_start);
@@ -148,14 +153,23 @@ void KeyTable::place(Shard& shard, Slot slot) {
     shard.slots[at] = slot;
 }
 
-void KeyTable::grow(Shard& shard) {
-    shard.bits = shard.slots.empty() ? kFirstBits : shard.bits + 1;
-    std::vector<Slot> old(std::size_t{1} << shard.bits);
-    old.swap(shard.slots);
-    slot_bytes_ += (shard.slots.size() - old.size()) * sizeof(Slot);
-    for (const Slot& slot : old) {
-        if (slot.ref != 0) place(shard, slot);
+void KeyTable::grow(std::size_t index) {
+    Shard& shard = shards_[index];
+    const Shard old = shard;
+    shard.bits = old.slots == nullptr ? kFirstBits : old.bits + 1;
+    Piece& piece = pieces_[shard.bits];
+    const std::size_t piece_bytes = (kShards << shard.bits) * sizeof(Slot);
+    if (piece.shard_count++ == 0) piece.memory = new_memory(piece_bytes, nullptr);
+    shard.slots = reinterpret_cast<Slot*>(piece.memory.get()) + (index << shard.bits);
+    std::uninitialized_fill_n(shard.slots, shard.slot_count(), Slot{});
+    slot_bytes_ += (shard.slot_count() - old.slot_count()) * sizeof(Slot);
+    if (old.slots == nullptr) return;
+    for (std::size_t at = 0; at < old.slot_count(); ++at) {
+        if (old.slots[at].ref != 0) place(shard, old.slots[at]);
     }
+    if (--pieces_[old.bits].shard_count > 0) return;
+    pieces_[old.bits].memory.reset();
+    if (prefer_large_pages_ != nullptr) prefer_large_pages_(piece.memory.get(), piece_bytes);
 }
 
 }  // namespace mooncake::metadata

@@ -2,7 +2,9 @@
 // of what a record means beyond its key.
 //
 // 256 shards of open addressing, so that growing one stalls nobody for long. A slot is 8 bytes: a 32-bit
-// fingerprint and the record's reference. A key's place follows from its fingerprint alone, in order: shards
+// fingerprint and the record's reference. Shards of one size lie side by side in one piece of memory: they
+// grow at about the same time, each for itself into its place in the next piece, and the last one to go gives
+// the piece back. A key's place follows from its fingerprint alone, in order: shards
 // grow without reading records, and a walk in the order of hashes meets every key that stays exactly once,
 // whatever is inserted, erased or grown meanwhile.
 #pragma once
@@ -19,13 +21,14 @@ namespace mooncake::metadata {
 
 class KeyTable {
   public:
-    explicit KeyTable(std::uint64_t seed) : seed_(seed) {}
+    explicit KeyTable(std::uint64_t seed, PreferLargePages prefer_large_pages = nullptr)
+        : seed_(seed), prefer_large_pages_(prefer_large_pages), records_(prefer_large_pages) {}
 
     std::uint64_t hash(std::uint32_t tenant, std::string_view key) const;
 
     // For batches: first touch the slots of all keys, then the records, then find each.
     void prefetch_slot(std::uint64_t hash) const;
-    void prefetch_record(std::uint64_t hash) const;
+    void prefetch_record(std::uint64_t hash, std::size_t key_bytes) const;
 
     Ref find(std::uint64_t hash, std::uint32_t tenant, std::string_view key) const;
     // A record with the key, all else zero; the key must be new.
@@ -53,12 +56,19 @@ class KeyTable {
         Ref ref = 0;  // 0 = empty
     };
     struct Shard {
-        std::vector<Slot> slots;
+        Slot* slots = nullptr;  // in the piece of its size; null: none yet
         std::size_t size = 0;
         unsigned bits = 0;  // log2 of the number of slots
 
-        std::size_t mask() const { return slots.size() - 1; }
+        std::size_t slot_count() const { return slots == nullptr ? 0 : std::size_t{1} << bits; }
+        std::size_t mask() const { return (std::size_t{1} << bits) - 1; }
         std::size_t home(std::uint32_t fingerprint) const { return fingerprint >> (32 - bits); }
+    };
+
+    // The slots of all shards that have 2^bits of them; what others would have there is not touched.
+    struct Piece {
+        Memory memory;
+        std::size_t shard_count = 0;
     };
 
     static std::size_t shard_of(std::uint64_t hash) { return hash >> (64 - kShardBits); }
@@ -66,10 +76,12 @@ class KeyTable {
         return static_cast<std::uint32_t>(hash >> (32 - kShardBits));
     }
     static void place(Shard& shard, Slot slot);
-    void grow(Shard& shard);
+    void grow(std::size_t index);
 
     std::uint64_t seed_;
+    const PreferLargePages prefer_large_pages_;
     std::array<Shard, kShards> shards_;
+    std::array<Piece, 33> pieces_;  // by bits
     Arena records_;
     std::size_t size_ = 0;
     std::size_t slot_bytes_ = 0;

@@ -12,7 +12,7 @@ Machine::Machine(const Options& options, std::uint64_t epoch, const wire::Uuid& 
       master_(master),
       random_(seed),
       sessions_(tenants_),
-      table_(seed),
+      table_(seed, options.prefer_large_pages),
       journal_(options.journal_events),
       policy_(make_eviction_policy(options.eviction_policy)) {
     wire::Writer writer(told_bytes_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "metadata/eviction_policy.h"
+#include "metadata/memory.h"
 
 namespace mooncake::metadata {
 
@@ -47,8 +48,9 @@ struct Options {
     std::uint64_t replay_bytes_max = 4u << 20;  // of remembered answers a session
     std::uint32_t sessions_max = 65'536;
     std::uint32_t segments_max = 16'384;
-    std::uint64_t journal_events = 65'536;  // of copies of values, 32 bytes each; see journal.h
-    std::uint32_t keys_a_step_max = 1'000;  // keys handled under one hold of the lock
+    std::uint64_t journal_events = 65'536;          // of copies of values, 32 bytes each; see journal.h
+    std::uint32_t keys_a_step_max = 1'000;          // keys handled under one hold of the lock
+    PreferLargePages prefer_large_pages = nullptr;  // for tables; null: nobody is asked
 };
 
 }  // namespace mooncake::metadata

@@ -28,7 +28,9 @@ void Machine::probe_keys(State& command, std::uint32_t tenant, std::size_t keys_
             table_.prefetch_slot(probes[count].hash);
         }
         keys_max -= count;
-        for (std::size_t i = 0; i < count; ++i) table_.prefetch_record(probes[i].hash);
+        for (std::size_t i = 0; i < count; ++i) {
+            table_.prefetch_record(probes[i].hash, probes[i].key.size());
+        }
         for (std::size_t i = 0; i < count; ++i) {
             const auto& [key, hash] = probes[i];
             const Ref ref = wire::is_valid_key(key) ? table_.find(hash, tenant, key) : 0;

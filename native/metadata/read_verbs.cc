@@ -8,7 +8,16 @@ namespace mooncake::metadata {
 
 bool Machine::read_keys(State& command, Effects& effects) {
     const auto& request = std::get<wire::KeysRequest>(command.message);
-    if (!command.cursor) command.cursor.emplace(request.keys);
+    if (!command.cursor) {
+        command.cursor.emplace(request.keys);
+        const std::size_t count = request.keys.count();
+        if (command.verb == wire::Verb::kLookup) {
+            command.found.reserve(count);
+            command.places.reserve(count);
+        } else if (command.verb != wire::Verb::kMatchPrefix && command.verb != wire::Verb::kWhy) {
+            command.statuses.reserve(count);
+        }
+    }
     const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;
     bool missed = false;
     // Somebody means to use it, and does not only look or give it back.
@@ -37,10 +46,12 @@ bool Machine::read_keys(State& command, Effects& effects) {
     if (command.verb == wire::Verb::kMatchPrefix) {
         writer.put(command.match);
     } else if (command.verb == wire::Verb::kLookup) {
+        command.body.reserve(sizeof(std::uint64_t) + command.found.size() * sizeof(wire::LookupRecord) +
+                             command.places.size() * sizeof(wire::ReplicaPlace));
         writer.put(static_cast<std::uint32_t>(command.found.size()));
         writer.put(std::uint32_t{0});
-        for (const auto& record : command.found) writer.put(record);
-        for (const auto& place : command.places) writer.put(place);
+        writer.array(std::span<const wire::LookupRecord>(command.found));
+        writer.array(std::span<const wire::ReplicaPlace>(command.places));
     } else if (command.verb == wire::Verb::kWhy) {
         wire::encode_why_reply(command.whys, writer);
     } else {

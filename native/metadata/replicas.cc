@@ -56,17 +56,7 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
     assert(row != nullptr);
     Segment& segment = segments_.at(replica.placed.segment);
     has_placed_ = has_placed_ || event == ReplicaEvent::kPlaced || event == ReplicaEvent::kCopyPlaced;
-    if (from != ReplicaStatus::kNone) {
-        const auto left = static_cast<std::size_t>(from);
-        assert(segment.counts[left] > 0 && segment.bytes[left] >= replica.bytes);
-        segment.bytes[left] -= replica.bytes;
-        --segment.counts[left];
-    }
-    if (row->to != ReplicaStatus::kNone) {
-        const auto entered = static_cast<std::size_t>(row->to);
-        segment.bytes[entered] += replica.bytes;
-        ++segment.counts[entered];
-    }
+    segments_.change(replica.placed.segment, from, row->to, replica.bytes);
     CopyEvent told{now_ms_, replica.placed.replica, segment.id,
                    CopyEvent::subject_of(subject) & CopyEvent::kSubjectMask,
                    static_cast<std::uint8_t>(told_kind(event))};

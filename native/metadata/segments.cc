@@ -93,6 +93,7 @@ void Segments::list_mounted() {
     unreported_count_ = 0;
     draining_count_ = 0;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
+        slots_[i].is_in_totals = false;
         if (slots_[i].is_mounted()) mounted_.push_back(static_cast<SegmentIndex>(i));
     }
     std::sort(mounted_.begin(), mounted_.end(),
@@ -103,11 +104,33 @@ void Segments::list_mounted() {
         const bool takes = slots_[index].is_reported && !slots_[index].is_draining;
         if (slots_[index].tier != wire::Tier::kDram || !takes) continue;
         mounted_dram_.push_back(index);
+        slots_[index].is_in_totals = true;
         largest_dram_bytes_ = std::max(largest_dram_bytes_, slots_[index].capacity_bytes);
     }
+    dram_totals_ = summed_dram();
 }
 
-Segments::Totals Segments::dram_totals() const {
+void Segments::change(SegmentIndex index, ReplicaStatus from, ReplicaStatus to, std::uint64_t bytes) {
+    Segment& segment = slots_[index];
+    const std::uint64_t used = segment.used_bytes();
+    const std::uint64_t retiring = segment.retiring_bytes();
+    if (from != ReplicaStatus::kNone) {
+        const auto left = static_cast<std::size_t>(from);
+        assert(segment.counts[left] > 0 && segment.bytes[left] >= bytes);
+        segment.bytes[left] -= bytes;
+        --segment.counts[left];
+    }
+    if (to != ReplicaStatus::kNone) {
+        const auto entered = static_cast<std::size_t>(to);
+        segment.bytes[entered] += bytes;
+        ++segment.counts[entered];
+    }
+    if (!segment.is_in_totals) return;
+    dram_totals_.used_bytes += segment.used_bytes() - used;
+    dram_totals_.retiring_bytes += segment.retiring_bytes() - retiring;
+}
+
+Segments::Totals Segments::summed_dram() const {
     Totals totals;
     for (const auto index : mounted_dram_) {
         totals.capacity_bytes += slots_[index].capacity_bytes;

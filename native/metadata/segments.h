@@ -35,6 +35,7 @@ struct Segment {
     bool is_reported = true;
     // Its node is about to leave: nothing is placed here any more, and what is hot is moved away.
     bool is_draining = false;
+    bool is_in_totals = false;      // it is in mounted_dram(), and its bytes in dram_totals()
     std::uint64_t handed_over = 0;  // replicas that were
 
     wire::Tier tier = wire::Tier::kDram;
@@ -151,13 +152,18 @@ class Segments {
     // Frees the slots of expelled segments that no replica names any more.
     void free_empty_slots();
 
-    // Sums over the mounted segments of the DRAM tier.
+    // A replica of so many bytes goes from one status to another; kNone: it is not there.
+    void change(SegmentIndex index, ReplicaStatus from, ReplicaStatus to, std::uint64_t bytes);
+
+    // Sums over mounted_dram(), kept as replicas change: every put asks for them.
     struct Totals {
         std::uint64_t capacity_bytes = 0;
         std::uint64_t used_bytes = 0;
         std::uint64_t retiring_bytes = 0;
+        bool operator==(const Totals&) const = default;
     };
-    Totals dram_totals() const;
+    const Totals& dram_totals() const { return dram_totals_; }
+    Totals summed_dram() const;  // the same, added up
     std::uint64_t largest_dram_bytes() const { return largest_dram_bytes_; }
 
   private:
@@ -172,6 +178,7 @@ class Segments {
     std::size_t unreported_count_ = 0;
     std::size_t draining_count_ = 0;
     std::uint64_t largest_dram_bytes_ = 0;
+    Totals dram_totals_;
 };
 
 }  // namespace mooncake::metadata

@@ -361,12 +361,36 @@ MUTANTS = [
         "A replica that the node reports freed is forgotten, its bytes are not given back.",
         (
             Edit(
-                "native/metadata/replicas.cc",
-                "        segment.bytes[left] -= replica.bytes;",
-                "        if (from != ReplicaStatus::kRetiring) segment.bytes[left] -= replica.bytes;",
+                "native/metadata/segments.cc",
+                "        segment.bytes[left] -= bytes;",
+                "        if (from != ReplicaStatus::kRetiring) segment.bytes[left] -= bytes;",
             ),
         ),
         (test("metadata/test_remove", "test_remove_names_what_retires_and_charges_until_freed"), MODEL),
+    ),
+    Mutant(
+        "totals-keep-what-left",
+        "What the pool uses, kept as replicas change, does not go down: eviction never ends.",
+        (
+            Edit(
+                "native/metadata/segments.cc",
+                "    dram_totals_.used_bytes += segment.used_bytes() - used;",
+                "    if (segment.used_bytes() > used) dram_totals_.used_bytes += segment.used_bytes() - used;",
+            ),
+        ),
+        (test("metadata/test_remove", "test_remove_names_what_retires_and_charges_until_freed"), MODEL),
+    ),
+    Mutant(
+        "growing-table-gives-its-slots-back-too-soon",
+        "The first shard that grows out of a piece of slots takes it from all the others.",
+        (
+            Edit(
+                "native/metadata/key_table.cc",
+                "    if (--pieces_[old.bits].shard_count > 0) return;",
+                "    --pieces_[old.bits].shard_count;",
+            ),
+        ),
+        (test("metadata/test_scale", "test_hundred_thousand_keys_come_and_go_with_exact_accounts"),),
     ),
     Mutant(
         "expiry-leaves-the-range",
