@@ -29,7 +29,6 @@ struct ToCollapse {
     std::vector<std::span<std::byte>> pieces;
 };
 constexpr std::size_t kPiecesToCollapseMax = 4'096;
-constexpr std::size_t kLargePageBytes = std::size_t{2} << 20;
 // Between two readings of the clock; each takes about a millisecond and makes who reads there wait so long.
 constexpr std::size_t kCollapsedAReadingMax = 8;
 
@@ -42,7 +41,7 @@ ToCollapse& to_collapse() {
 void wait_to_be_collapsed(void* memory, std::size_t bytes) {
     ToCollapse& waiting = to_collapse();
     const std::lock_guard guard(waiting.mutex);
-    if (bytes < kLargePageBytes || waiting.pieces.size() >= kPiecesToCollapseMax) return;
+    if (bytes < metadata::kLargePageBytes || waiting.pieces.size() >= kPiecesToCollapseMax) return;
     waiting.pieces.emplace_back(static_cast<std::byte*>(memory), bytes);
 }
 
@@ -56,12 +55,12 @@ void collapse_some() {
             if (waiting.pieces.empty()) return;
             auto& piece = waiting.pieces.back();
             page = piece.data();
-            piece = piece.subspan(kLargePageBytes);
-            if (piece.size() < kLargePageBytes) waiting.pieces.pop_back();
+            piece = piece.subspan(metadata::kLargePageBytes);
+            if (piece.size() < metadata::kLargePageBytes) waiting.pieces.pop_back();
         }
         // Older kernels do it in their own time, where they may; if none can, pages stay small.
-        if (::madvise(page, kLargePageBytes, kMadviseCollapse) != 0 && errno == EINVAL) {
-            ::madvise(page, kLargePageBytes, MADV_HUGEPAGE);
+        if (::madvise(page, metadata::kLargePageBytes, kMadviseCollapse) != 0 && errno == EINVAL) {
+            ::madvise(page, metadata::kLargePageBytes, MADV_HUGEPAGE);
         }
     }
 }

@@ -7,7 +7,6 @@ namespace mooncake::metadata {
 namespace {
 // A rest smaller than this could hold no object: a longer record is not cut for it.
 constexpr std::size_t kRestUnitsMin = 5;
-constexpr std::size_t kLargePageBytes = std::size_t{2} << 20;
 }  // namespace
 
 Ref Arena::allocate(std::size_t bytes) {
@@ -43,8 +42,7 @@ Ref Arena::take_fresh(std::size_t wanted) {
         next_ = static_cast<Ref>(end);
         ++chunk;
     }
-    // Not asked for as a whole: a first touch would then clear a whole large page, milliseconds of one put.
-    if (chunks_[chunk] == nullptr) chunks_[chunk] = new_memory(kUnitBytes << chunk, nullptr);
+    if (chunks_[chunk] == nullptr) chunks_[chunk] = new_memory(kUnitBytes << chunk);
     const Ref ref = next_;
     next_ += static_cast<Ref>(wanted);
     const std::size_t before = (ref - (Ref{1} << chunk)) * kUnitBytes / kLargePageBytes;

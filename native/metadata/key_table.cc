@@ -157,18 +157,19 @@ void KeyTable::grow(std::size_t index) {
     Shard& shard = shards_[index];
     const Shard old = shard;
     shard.bits = old.slots == nullptr ? kFirstBits : old.bits + 1;
-    Piece& piece = pieces_[shard.bits];
-    const std::size_t piece_bytes = (kShards << shard.bits) * sizeof(Slot);
-    if (piece.shard_count++ == 0) piece.memory = new_memory(piece_bytes, nullptr);
-    shard.slots = reinterpret_cast<Slot*>(piece.memory.get()) + (index << shard.bits);
+    Piece& piece = pieces_[shard.bits][index / kShardsAPiece];
+    const std::size_t piece_bytes = (kShardsAPiece << shard.bits) * sizeof(Slot);
+    if (piece.shard_count++ == 0) piece.memory = new_memory(piece_bytes);
+    shard.slots = reinterpret_cast<Slot*>(piece.memory.get()) + ((index % kShardsAPiece) << shard.bits);
     std::uninitialized_fill_n(shard.slots, shard.slot_count(), Slot{});
     slot_bytes_ += (shard.slot_count() - old.slot_count()) * sizeof(Slot);
     if (old.slots == nullptr) return;
     for (std::size_t at = 0; at < old.slot_count(); ++at) {
         if (old.slots[at].ref != 0) place(shard, old.slots[at]);
     }
-    if (--pieces_[old.bits].shard_count > 0) return;
-    pieces_[old.bits].memory.reset();
+    Piece& left = pieces_[old.bits][index / kShardsAPiece];
+    if (--left.shard_count > 0) return;
+    left.memory.reset();
     if (prefer_large_pages_ != nullptr) prefer_large_pages_(piece.memory.get(), piece_bytes);
 }
 

@@ -2,9 +2,9 @@
 // of what a record means beyond its key.
 //
 // 256 shards of open addressing, so that growing one stalls nobody for long. A slot is 8 bytes: a 32-bit
-// fingerprint and the record's reference. Shards of one size lie side by side in one piece of memory: they
-// grow at about the same time, each for itself into its place in the next piece, and the last one to go gives
-// the piece back. A key's place follows from its fingerprint alone, in order: shards
+// fingerprint and the record's reference. The slots of 32 shards of one size lie side by side in one piece of
+// memory: they grow at about the same time, each for itself into its place in the next piece, and the last
+// one to go gives the piece back. A key's place follows from its fingerprint alone, in order: shards
 // grow without reading records, and a walk in the order of hashes meets every key that stays exactly once,
 // whatever is inserted, erased or grown meanwhile.
 #pragma once
@@ -50,6 +50,7 @@ class KeyTable {
   private:
     static constexpr unsigned kShardBits = 8;
     static constexpr std::size_t kShards = std::size_t{1} << kShardBits;
+    static constexpr std::size_t kShardsAPiece = 32;
 
     struct Slot {
         std::uint32_t fingerprint = 0;
@@ -65,7 +66,8 @@ class KeyTable {
         std::size_t home(std::uint32_t fingerprint) const { return fingerprint >> (32 - bits); }
     };
 
-    // The slots of all shards that have 2^bits of them; what others would have there is not touched.
+    // The slots of those of 32 neighbours that have 2^bits of them; what the others would have there is not
+    // touched. Of all 256 would fill large pages sooner, and giving so much back at once took 4 ms.
     struct Piece {
         Memory memory;
         std::size_t shard_count = 0;
@@ -81,7 +83,7 @@ class KeyTable {
     std::uint64_t seed_;
     const PreferLargePages prefer_large_pages_;
     std::array<Shard, kShards> shards_;
-    std::array<Piece, 33> pieces_;  // by bits
+    std::array<std::array<Piece, kShards / kShardsAPiece>, 33> pieces_;  // by bits
     Arena records_;
     std::size_t size_ = 0;
     std::size_t slot_bytes_ = 0;

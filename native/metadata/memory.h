@@ -1,7 +1,9 @@
 // Large pieces of memory for tables: they start where a large page does, so that the system may use one.
 //
 // A batch looks at keys all over a table. With pages of 4 KiB more than a third of its time went into finding
-// where they lie, which the processor remembers of a few thousand pages only (docs/benchmarks.md).
+// where they lie, which the processor remembers of a few thousand pages only (docs/benchmarks.md). A table
+// asks for large pages where it has filled them, not before: their first touch would cost one put
+// milliseconds.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +12,10 @@
 
 namespace mooncake::metadata {
 
-// Asks the system to back this memory by large pages, where it can. The driver's: a core calls no system.
+inline constexpr std::size_t kLargePageBytes = std::size_t{2} << 20;
+
+// Has the system back this memory by large pages, soon and where it can. The driver's: a core calls no
+// system.
 using PreferLargePages = void (*)(void* memory, std::size_t bytes);
 
 struct ReturnMemory {
@@ -19,15 +24,12 @@ struct ReturnMemory {
 };
 using Memory = std::unique_ptr<std::byte, ReturnMemory>;
 
-// Not initialised, and not touched. `prefer`, or null, is told of what is as large as a large page.
-inline Memory new_memory(std::size_t bytes, PreferLargePages prefer) {
+// Not initialised, and not touched.
+inline Memory new_memory(std::size_t bytes) {
     constexpr std::size_t kLineBytes = 64;
-    constexpr std::size_t kLargePageBytes = std::size_t{2} << 20;
-    const bool is_large = bytes >= kLargePageBytes;
-    const auto alignment = static_cast<std::align_val_t>(is_large ? kLargePageBytes : kLineBytes);
-    Memory memory(static_cast<std::byte*>(::operator new(bytes, alignment)), ReturnMemory{alignment});
-    if (is_large && prefer != nullptr) prefer(memory.get(), bytes);
-    return memory;
+    const auto alignment =
+        static_cast<std::align_val_t>(bytes >= kLargePageBytes ? kLargePageBytes : kLineBytes);
+    return {static_cast<std::byte*>(::operator new(bytes, alignment)), ReturnMemory{alignment}};
 }
 
 }  // namespace mooncake::metadata

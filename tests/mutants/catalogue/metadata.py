@@ -386,8 +386,8 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/key_table.cc",
-                "    if (--pieces_[old.bits].shard_count > 0) return;",
-                "    --pieces_[old.bits].shard_count;",
+                "    if (--left.shard_count > 0) return;",
+                "    --left.shard_count;",
             ),
         ),
         (test("metadata/test_scale", "test_hundred_thousand_keys_come_and_go_with_exact_accounts"),),
