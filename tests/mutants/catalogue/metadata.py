@@ -173,8 +173,8 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/read_verbs.cc",
-                "command.cursor.emplace(request.keys);\n    const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;",
-                "command.cursor.emplace(request.keys);\n    const std::uint32_t tenant = 0;",
+                "    }\n    const std::uint32_t tenant = sessions_.find(command.prefix.session)->tenant;\n    bool missed",
+                "    }\n    const std::uint32_t tenant = 0;\n    bool missed",
             ),
         ),
         (test("metadata/test_read", "test_tenants_share_segments_and_no_keys"), MODEL),
