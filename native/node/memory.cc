@@ -51,7 +51,8 @@ struct MemoryLimit {
 
 void take_lower(MemoryLimit& limit, const std::string& path) {
     const auto value = number_in(path);
-    if (!value || *value >= limit.bytes) return;
+    // 0 cannot hold the process that reads it: told by groups that only carry processes along.
+    if (!value || *value == 0 || *value >= limit.bytes) return;
     limit = {*value, path};
 }
 
