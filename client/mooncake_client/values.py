@@ -6,7 +6,8 @@ nothing is imported to put bytes. Must not know how bytes travel.
 
 Memory is handed on in one of two forms, as the native client takes it: an object with the buffer protocol,
 or a pair (address, length) of a torch tensor's memory. The pair needs no numpy, knows bfloat16 and float8,
-and is good only as long as its tensor lives.
+and is good only as long as its tensor lives. A tensor on a GPU is DeviceMemory, which `staging.py` brings to
+the host in one of these forms.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from mooncake_client.staging import DeviceMemory
 from mooncake_store.errors import InvalidArgument, StoreError
 
 if TYPE_CHECKING:
@@ -30,9 +32,10 @@ _SHAPES_MAX: Final = 1024
 
 
 class Memory(NamedTuple):
-    """Contiguous bytes, as the native client takes them.
+    """Contiguous bytes, as the native client takes them, or yet to be brought to the host.
 
-    buffer: an object with the buffer protocol, or (address, length). owner: keep it until the call is over.
+    buffer: an object with the buffer protocol, (address, length), or DeviceMemory. owner: keep it until the
+        call is over.
     """
 
     buffer: Any
@@ -51,7 +54,7 @@ class Encoded(NamedTuple):
 def encode(value: object) -> Encoded:
     """The bytes of a value and what get_tensor needs to give it back.
 
-    Raises InvalidArgument for what has no bytes of its own (objects, sparse or device tensors, `str`).
+    Raises InvalidArgument for what has no bytes of its own (objects, sparse tensors, `str`).
     """
     if type(value) is bytes or type(value) is bytearray:
         return Encoded(value, b"", value)
@@ -77,6 +80,8 @@ def encode(value: object) -> Encoded:
 def size_bytes(encoded: Encoded) -> int:
     """How many bytes the value has; for messages."""
     buffer = encoded.buffer
+    if isinstance(buffer, DeviceMemory):
+        return buffer.size_bytes
     return int(buffer[1]) if isinstance(buffer, tuple) else memoryview(buffer).nbytes
 
 
@@ -84,12 +89,12 @@ def writable_memory(target: object) -> Memory:
     """The memory of a get_into target. Raises InvalidArgument when bytes cannot be written there."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(target, torch.Tensor):
-        _check_dense_on_cpu(target)
+        _check_dense(target)
         if not target.is_contiguous():
             raise InvalidArgument(f"the target tensor of shape {tuple(target.shape)} is not contiguous")
         if target.is_conj() or target.is_neg():
             raise InvalidArgument("the target is a conjugate or negative view; its memory holds other values")
-        return Memory((target.data_ptr(), target.nbytes), target.nbytes, target)
+        return Memory(_torch_memory(target), target.nbytes, target)
     try:
         view = memoryview(target)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -139,11 +144,17 @@ def _numpy_metadata(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _encode_torch(value: torch.Tensor) -> Encoded:
-    _check_dense_on_cpu(value)
+    _check_dense(value)
     tensor = value.detach().resolve_conj().resolve_neg().contiguous()
-    return Encoded(
-        (tensor.data_ptr(), tensor.nbytes), _torch_metadata(tensor.dtype, tuple(tensor.shape)), tensor
-    )
+    return Encoded(_torch_memory(tensor), _torch_metadata(tensor.dtype, tuple(tensor.shape)), tensor)
+
+
+def _torch_memory(tensor: torch.Tensor) -> Any:
+    if tensor.device.type == "cpu" or not tensor.nbytes:
+        return tensor.data_ptr(), tensor.nbytes
+    from mooncake_client.cuda import memory_of
+
+    return memory_of(tensor.detach())
 
 
 @lru_cache(maxsize=_SHAPES_MAX)
@@ -151,10 +162,10 @@ def _torch_metadata(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
     return _metadata(_TORCH, str(dtype).removeprefix("torch."), shape)
 
 
-def _check_dense_on_cpu(tensor: torch.Tensor) -> None:
+def _check_dense(tensor: torch.Tensor) -> None:
     import torch
 
-    if tensor.device.type != "cpu":
+    if tensor.device.type not in ("cpu", "cuda"):
         raise InvalidArgument(f"a tensor on {tensor.device} cannot be reached from here: move it with .cpu()")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise InvalidArgument(f"a tensor of layout {tensor.layout}, dtype {tensor.dtype} has no plain bytes")

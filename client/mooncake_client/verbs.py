@@ -31,6 +31,7 @@ from mooncake_client.records import (
     object_info,
     segment_use,
 )
+from mooncake_client.staging import get_in_parts, link_for, put_in_parts
 from mooncake_client.story import EVENTS_MAX, Story
 from mooncake_client.story import story as told
 from mooncake_client.values import Encoded, decode, size_bytes, writable_memory
@@ -69,8 +70,9 @@ def put(
 ) -> Steps[PutAnswer]:
     """Store a value: "stored", or "exists" when the key has one already (it stays as it is).
 
-    value: anything with the buffer protocol, a numpy array or a torch CPU tensor of any shape, contiguous
-        or not; read until this returns.
+    value: anything with the buffer protocol, a numpy array or a torch tensor of any shape, contiguous
+        or not; read until this returns. Tensors on a GPU go through pinned memory of the host, a part of
+        the batch on the wire while the next one is copied.
     replicas: copies wanted, 1-8; fewer are made when fewer fit. ttl_ms: the value ends by itstore.
     soft_pin: evicted last, for so many ms (True: the master's default). hard_pin: never evicted.
     replace: put a new value even when there is one; readers see the old or the new, whole.
@@ -126,14 +128,26 @@ def put_many(
 
     def ask(keys: Sequence[Key], column: Sequence[Any]) -> Steps[list[PutAnswer | StoreError]]:
         values: Sequence[Encoded] = column if digests is None else [value for value, _ in column]
-        statuses: list[int] = yield client.put_many(
-            keys,
-            [value.buffer for value in values],
-            user_metadata=[value.metadata for value in values] if any(v.metadata for v in values) else None,
-            parents=None if digests is None else [digest for _, digest in column],
-            timeout_ms=timeout,
-            **options,
-        )
+        buffers = [value.buffer for value in values]
+        metadata = [value.metadata for value in values] if any(v.metadata for v in values) else None
+        parents = None if digests is None else [digest for _, digest in column]
+
+        def ask_part(part: slice, memory: list[Any], timeout_ms: int) -> Any:
+            return client.put_many(
+                keys[part],
+                memory,
+                user_metadata=metadata and metadata[part],
+                parents=parents and parents[part],
+                timeout_ms=timeout_ms,
+                **options,
+            )
+
+        statuses: list[int]
+        link = link_for(buffers)
+        if link is None:
+            statuses = yield ask_part(slice(None), buffers, timeout)
+        else:
+            statuses = yield from put_in_parts(link, buffers, timeout, ask_part)
         call: Call | None = None
         answers: list[PutAnswer | StoreError] = []
         for index, status in enumerate(statuses):
@@ -271,7 +285,8 @@ def get_into(
 ) -> Steps[int | None]:
     """Read the value straight into `target`; its size in bytes, or None for a miss.
 
-    target: writable contiguous memory, at least as large as the value; bytes beyond it are not touched.
+    target: writable contiguous memory, at least as large as the value; bytes beyond it are not touched. On a
+        GPU: filled through pinned memory when this returns, after what its current stream had to do.
         On any error its content is undefined.
     Raises BufferTooSmall, InvalidArgument (not writable, not contiguous), ...
     """
@@ -300,9 +315,16 @@ def get_into_many(
             refused[index] = error
 
     def ask(keys: Sequence[Key], memory: Sequence[Any]) -> Steps[list[int | StoreError | None]]:
-        statuses, lengths = yield client.get_into_many(
-            keys, [piece.buffer for piece in memory], timeout_ms=timeout
-        )
+        buffers = [piece.buffer for piece in memory]
+
+        def ask_part(part: slice, memory: list[Any], timeout_ms: int) -> Any:
+            return client.get_into_many(keys[part], memory, timeout_ms=timeout_ms)
+
+        link = link_for(buffers)
+        if link is None:
+            statuses, lengths = yield ask_part(slice(None), buffers, timeout)
+        else:
+            statuses, lengths = yield from get_in_parts(link, buffers, timeout, ask_part)
         if not any(statuses):
             return list(lengths)
         call = store._call("get", timeout)

@@ -13,6 +13,7 @@ from mutants.catalogue import (
     python,
     reconcile,
     replay,
+    staging,
     tasks,
     tombstones,
     wire,
@@ -33,6 +34,7 @@ MUTANTS: list[Mutant] = [
     *master.MUTANTS,
     *dial_back.MUTANTS,
     *python.MUTANTS,
+    *staging.MUTANTS,
     *dropin.MUTANTS,
     *proxy.MUTANTS,
 ]
