@@ -146,8 +146,8 @@ HELP: Final = {
         "First frames and requests refused because their role may not use the lane, or not that verb"
     ),
     "lane_version_refusals_total": "Connections refused for a protocol version that does not meet ours",
-    "lookup_hit_bytes_total": "Bytes of values that lookups found",
-    "lookup_hits_total": "Keys that lookups found",
+    "lookup_hit_bytes_total": "Bytes of the values that lookup_hits_total counts",
+    "lookup_hits_total": "Keys that lookups found, or that clients read where they remembered them",
     "lookup_misses_abandoned_total": "Keys that lookups missed because their put was not finished",
     "lookup_misses_evicted_total": "Keys that lookups missed because they were evicted",
     "lookup_misses_expired_total": "Keys that lookups missed because their ttl_ms had passed",
@@ -176,6 +176,7 @@ HELP: Final = {
     "refused_replicas_total": (
         "Replicas of an earlier reign that nodes were told to drop: outdated, ended since, or without room"
     ),
+    "remembered_hits_total": "Of lookup_hits_total: read where an earlier lookup had found them",
     "removed_keys_total": "Objects that were removed",
     "repair_queue_count": "Objects that lost replicas and wait for new ones",
     "repair_searches_total": "Searches of the index for objects that lack replicas",

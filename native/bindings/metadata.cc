@@ -32,6 +32,10 @@ const char* kind_name(Effect::Kind kind) {
             return "await";
         case Effect::Kind::kExpel:
             return "expel";
+        case Effect::Kind::kUnheard:
+            return "unheard";
+        case Effect::Kind::kLostCopy:
+            return "lost_copy";
         case Effect::Kind::kEndSession:
             return "end_session";
         case Effect::Kind::kMounted:

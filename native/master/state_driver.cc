@@ -29,9 +29,13 @@ wire::Buffer text_body(std::string_view text) {
     return body;
 }
 
-// Their answer promises that nobody starts a read of the old value any more (DESIGN §4, remove).
-bool promises_no_more_reads(Verb verb) {
-    return verb == Verb::kRemove || verb == Verb::kPutRevoke || verb == Verb::kPutEnd;
+// Places are remembered until a remove may be answered without the word of a node. Two periods of the clock:
+// one for its reading's age, one for the drift between this machine's clock and a reader's.
+metadata::Options remembered(metadata::Options metadata, const DriverOptions& options) {
+    constexpr std::uint64_t kMarginMs = 2 * kClockPeriodMs;
+    metadata.location_ttl_ms =
+        options.remove_confirm_timeout_ms - std::min(options.remove_confirm_timeout_ms, kMarginMs);
+    return metadata;
 }
 
 }  // namespace
@@ -47,9 +51,14 @@ StateDriver::StateDriver(const metadata::Options& metadata, const DriverOptions&
       keys_a_step_max_(std::max<std::size_t>(1, metadata.keys_a_step_max)),
       clock_(clock),
       epoch_(epoch),
-      metadata_(metadata, epoch, master, seed) {}
+      started_ms_(steady_ms()),
+      metadata_(remembered(metadata, options), epoch, master, seed) {}
 
 StateDriver::~StateDriver() { stop(); }
+
+std::uint64_t StateDriver::steady_ms() const {
+    return options_.steady_ms ? options_.steady_ms() : steady_us() / 1'000;
+}
 
 // ---- entry points: each takes the lock for one bounded step at a time, then carries out what came of it
 // ----
@@ -383,8 +392,10 @@ bool StateDriver::admit(const CallPtr& call, Outbox& outbox) {
             return false;
         }
     }
-    const bool may_be_refused = command.verb() == Verb::kPutStart || command.verb() == Verb::kRemove;
-    if (may_be_refused && parking_is_full()) return busy("too many calls are parked (parked_calls_max)");
+    const bool is_dear = command.verb() == Verb::kPutEnd || command.verb() == Verb::kPutRevoke;
+    const bool may_park = is_dear || command.verb() == Verb::kPutStart || command.verb() == Verb::kRemove;
+    if (may_park && parking_is_full(is_dear ? 2 : 1))
+        return busy("too many calls are parked (parked_calls_max)");
     return true;
 }
 
@@ -401,13 +412,15 @@ StateDriver::Progress StateDriver::settle(const CallPtr& call, Outbox& outbox) {
     if (promises_no_more_reads(command.verb())) {
         call->needs_kept = std::max(call->needs_kept, expulsion_generation_);
     }
+    const std::uint64_t now_ms = steady_ms();
+    call->waits_out = call->waits_out || may_be_remembered(*call, now_ms);
     if (!waits_for_confirmation(*call)) {
         finish(call, outbox);
-    } else if (parking_is_full()) {
-        ++confirm_timeouts_total_;
-        finish(call, outbox);
+    } else if (is_stopped_) {
+        refuse(call, Status::kClosed, "the master is stopping", outbox);
     } else {
         call->deadline_ms = clock_.now_ms() + options_.remove_confirm_timeout_ms;
+        call->waits_until_ms = now_ms + options_.remove_confirm_timeout_ms;
         park(call, confirm_waiters_);
     }
     return Progress::kPaused;
@@ -439,18 +452,9 @@ StateDriver::Progress StateDriver::settle_waiting(const CallPtr& call, Outbox& o
     return Progress::kPaused;
 }
 
-bool StateDriver::waits_for_confirmation(const Call& call) const {
-    const bool waits = (call.unconfirmed > 0 && !call.command.retired().empty()) || !is_kept(call);
-    return waits && !is_stopped_ && options_.remove_confirm_timeout_ms > 0;
-}
-
-bool StateDriver::is_kept(const Call& call) const {
-    return !options_.keeps_tombstones || call.needs_kept <= kept_generation_;
-}
-
-bool StateDriver::parking_is_full() const {
-    return space_waiters_.size() + confirm_waiters_.size() >= options_.parked_calls_max ||
-           parked_bytes_ >= options_.parked_bytes_max;
+bool StateDriver::parking_is_full(std::size_t times) const {
+    return space_waiters_.size() + confirm_waiters_.size() >= options_.parked_calls_max * times ||
+           parked_bytes_ >= options_.parked_bytes_max * times;
 }
 
 void StateDriver::park(const CallPtr& call, std::list<CallPtr>& where) {
@@ -505,7 +509,11 @@ void StateDriver::expire_parked(std::uint64_t now_ms, Outbox& outbox) {
         metadata_.refuse_waiting(call->command, now_ms);
         finish(call, outbox);
     }
-    while (!confirm_waiters_.empty() && confirm_waiters_.front()->deadline_ms <= now_ms) {
+    // By both clocks: the bounded one may have stood still when they began to wait, and lets nodes answer
+    // that were stopped with this master; the other one is as long for who remembers a place.
+    const std::uint64_t true_ms = steady_ms();
+    while (!confirm_waiters_.empty() && confirm_waiters_.front()->deadline_ms <= now_ms &&
+           confirm_waiters_.front()->waits_until_ms <= true_ms) {
         const CallPtr call = confirm_waiters_.front();
         ++confirm_timeouts_total_;
         finish(call, outbox);
@@ -517,6 +525,7 @@ void StateDriver::expire_parked(std::uint64_t now_ms, Outbox& outbox) {
 void StateDriver::absorb(Call* call, Outbox& outbox) {
     epoch_.store(metadata_.epoch(), std::memory_order_release);
     bool space_returned = false;
+    wire::SegmentId unheard = 0;
     for (const auto& effect : effects_) {
         switch (effect.kind) {
             case metadata::Effect::Kind::kRetire: {
@@ -529,8 +538,17 @@ void StateDriver::absorb(Call* call, Outbox& outbox) {
                 await_confirmation(call, effect.replica);
                 break;
             case metadata::Effect::Kind::kExpel:
-                for (const auto replica : queues_.expelled(effect.segment)) replica_lost(replica, outbox);
+                for (const auto replica : queues_.expelled(effect.segment)) {
+                    replica_lost(replica, effect.segment == unheard, outbox);
+                }
                 expulsion_generation_ = metadata_.generation_due();
+                break;
+            case metadata::Effect::Kind::kUnheard:
+                unheard = effect.segment;
+                unheard_ms_ = steady_ms();
+                break;
+            case metadata::Effect::Kind::kLostCopy:
+                if (call != nullptr) call->met_lost_copy = true;
                 break;
             case metadata::Effect::Kind::kEndSession:
                 session_ended(effect.session, outbox);
@@ -559,36 +577,6 @@ void StateDriver::absorb(Call* call, Outbox& outbox) {
         waiting->generation = space_generation_;
         outbox.resumed.push_back(waiting);
     }
-}
-
-void StateDriver::await_confirmation(Call* call, wire::ReplicaId replica) {
-    if (call == nullptr || !promises_no_more_reads(call->command.verb())) return;
-    awaited_.emplace(replica, call->shared_from_this());
-    call->awaited.push_back(replica);
-    ++call->unconfirmed;
-}
-
-void StateDriver::replica_confirmed(wire::ReplicaId replica, Outbox& outbox) {
-    for (auto found = awaited_.find(replica); found != awaited_.end(); found = awaited_.find(replica)) {
-        const CallPtr call = std::move(found->second);
-        awaited_.erase(found);
-        --call->unconfirmed;
-        finish_if_confirmed(call, outbox);
-    }
-}
-
-// Its node is out of the pool and was not told: a later master must know that, too.
-void StateDriver::replica_lost(wire::ReplicaId replica, Outbox& outbox) {
-    const auto [first, last] = awaited_.equal_range(replica);
-    for (auto found = first; found != last; ++found) {
-        found->second->needs_kept = metadata_.generation_due();
-    }
-    replica_confirmed(replica, outbox);
-}
-
-void StateDriver::finish_if_confirmed(const CallPtr& call, Outbox& outbox) {
-    if (call->unconfirmed == 0 && is_kept(*call) && call->parked_in == &confirm_waiters_)
-        finish(call, outbox);
 }
 
 }  // namespace mooncake::master

@@ -32,8 +32,8 @@ struct DriverOptions {
     std::uint64_t alloc_wait_ms = 100;  // a put_start waits at most this long for space that is coming back
     std::uint64_t remove_confirm_timeout_ms = 1'000;  // remove, revoke and upsert: for the nodes to confirm
     // Calls parked at once, and the bytes of their requests. At the limit remove and put_start are answered
-    // BUSY before they begin; a put_end or put_revoke is carried out and answered without waiting, because
-    // refusing it would lose a written value.
+    // BUSY before they begin, put_end and put_revoke, on which a written value depends, only at twice the
+    // limit: none is answered before its time, for places may be remembered until then.
     std::size_t parked_calls_max = 4'096;
     std::size_t parked_bytes_max = 256u << 20;
     std::size_t repeats_a_call_max = 16;   // askers that wait for one request in progress; then BUSY
@@ -41,6 +41,9 @@ struct DriverOptions {
     // Somebody writes tombstones down and says so (tombstones_kept): what ends a value whose node may be met
     // by a later master is answered only then, within the same timeout.
     bool keeps_tombstones = false;
+    // Milliseconds that truly passed, where BoundedClock may have dropped some or not have been read; empty:
+    // of the machine.
+    std::function<std::uint64_t()> steady_ms;
 };
 
 class StateDriver {
@@ -126,7 +129,9 @@ class StateDriver {
     bool waits_for_confirmation(const Call& call) const;
     bool is_kept(const Call& call) const;
     void finish_if_confirmed(const CallPtr& call, Outbox& outbox);
-    bool parking_is_full() const;
+    bool parking_is_full(std::size_t times = 1) const;
+    bool may_be_remembered(const Call& call, std::uint64_t now_ms) const;
+    std::uint64_t steady_ms() const;
     void park(const CallPtr& call, std::list<CallPtr>& where);
     void unpark(const CallPtr& call);
     void finish(const CallPtr& call, Outbox& outbox);
@@ -136,7 +141,7 @@ class StateDriver {
     void absorb(Call* call, Outbox& outbox);
     void await_confirmation(Call* call, wire::ReplicaId replica);
     void replica_confirmed(wire::ReplicaId replica, Outbox& outbox);
-    void replica_lost(wire::ReplicaId replica, Outbox& outbox);
+    void replica_lost(wire::ReplicaId replica, bool may_be_served, Outbox& outbox);
     bool attach(const LinkPtr& link, wire::SessionId session, Outbox& outbox);
     void detach(const LinkPtr& link, wire::SessionId session);
     void session_ended(wire::SessionId session, Outbox& outbox);
@@ -152,6 +157,7 @@ class StateDriver {
     CheckMount check_mount_;
     RequestMetrics metrics_;
     std::atomic<std::uint64_t> epoch_;
+    const std::uint64_t started_ms_;
 
     StateLock lock_;  // everything below
     metadata::Metadata metadata_;
@@ -164,7 +170,8 @@ class StateDriver {
     // In the order of their deadlines.
     std::list<CallPtr> space_waiters_;
     std::list<CallPtr> confirm_waiters_;
-    std::uint64_t kept_generation_ = 0;       // of tombstones
+    std::uint64_t kept_generation_ = 0;  // of tombstones
+    std::uint64_t unheard_ms_ = 0;       // when a segment left last without its node's agreement; 0: none did
     std::uint64_t expulsion_generation_ = 0;  // names whoever left the pool last
     std::size_t parked_bytes_ = 0;
     std::uint64_t space_generation_ = 0;  // rises whenever bytes come back

@@ -42,7 +42,7 @@ void StateDriver::detach(const LinkPtr& link, wire::SessionId session) {
 }
 
 void StateDriver::session_ended(wire::SessionId session, Outbox& outbox) {
-    for (const auto replica : queues_.session_ended(session)) replica_lost(replica, outbox);
+    for (const auto replica : queues_.session_ended(session)) replica_lost(replica, true, outbox);
     const auto found = links_of_.find(session);
     if (found == links_of_.end()) return;
     for (const auto& link : found->second) std::erase(link->sessions, session);

@@ -8,6 +8,11 @@
 
 namespace mooncake::master {
 
+// Their answer promises that nobody starts a read of the old value any more (DESIGN §4, remove).
+inline bool promises_no_more_reads(wire::Verb verb) {
+    return verb == wire::Verb::kRemove || verb == wire::Verb::kPutRevoke || verb == wire::Verb::kPutEnd;
+}
+
 struct StateDriver::Call : std::enable_shared_from_this<StateDriver::Call> {
     struct Asker {
         Completion done;
@@ -30,7 +35,12 @@ struct StateDriver::Call : std::enable_shared_from_this<StateDriver::Call> {
 
     std::vector<wire::ReplicaId> awaited;  // retired by it; those still unconfirmed are in awaited_
     std::size_t unconfirmed = 0;
-    std::uint64_t needs_kept = 0;  // tombstones of this generation, before it is answered
+    bool met_lost_copy = false;  // on a segment that left the pool without its node's agreement
+    // A place where somebody remembers what it ended may be served by a node that cannot be told: its answer
+    // waits for all of remove_confirm_timeout_ms.
+    bool waits_out = false;
+    std::uint64_t waits_until_ms = 0;  // parked for confirmation: of steady_ms(), as well as deadline_ms
+    std::uint64_t needs_kept = 0;      // tombstones of this generation, before it is answered
 };
 
 struct StateDriver::Answer {

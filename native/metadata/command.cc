@@ -23,6 +23,7 @@ bool Command::waits_for_space() const {
 const std::vector<wire::ReplicaId>& Command::retired() const { return state_->retired; }
 
 bool Command::ends_unseen() const { return state_->ends_unseen; }
+bool Command::ended_lately() const { return state_->ended_lately; }
 
 std::size_t Command::State::key_count() const {
     if (const auto* keys = std::get_if<wire::KeysRequest>(&message)) return keys->keys.count();

@@ -38,6 +38,8 @@ class Command {
     // Once done(): it ended values that nodes may come with of which nobody knows yet, so that a master after
     // this one has to be told (see Metadata::generation_due).
     bool ends_unseen() const;
+    // A value of one of its keys ended before it, not long ago.
+    bool ended_lately() const;
 
     struct State;
     State& state() { return *state_; }

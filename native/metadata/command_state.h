@@ -47,6 +47,7 @@ struct Command::State {
     wire::Buffer body;
     std::vector<wire::ReplicaId> retired;
     bool ends_unseen = false;
+    bool ended_lately = false;
 
     // Where a batch stands: keys before it are answered.
     std::optional<wire::KeyList::Cursor> cursor;

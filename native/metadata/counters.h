@@ -24,6 +24,7 @@ struct Counters {
 
     std::uint64_t lookup_hits = 0;
     std::uint64_t lookup_hit_bytes = 0;
+    std::uint64_t remembered_hits = 0;  // of lookup_hits: read where an earlier lookup had found them
     std::array<std::uint64_t, wire::kAbsences> misses{};  // of lookups, by reason
 
     std::uint64_t allocation_failures = 0;  // no replica could be placed

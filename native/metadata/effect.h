@@ -14,6 +14,8 @@ struct Effect {
         kRetire,      // tell the segment's node to end this replica, until it confirms
         kAwait,       // this replica, told before, matters to who asked now: its answer waits for it, too
         kExpel,       // the segment left the pool: drop its retire queue and end its node's waiting
+        kUnheard,     // a segment left without its node's agreement, which may still serve what it held
+        kLostCopy,    // what was asked met a copy there, or ended it
         kEndSession,  // the session is gone: forget its connections
         kMounted,  // the segment is in the pool (session = its owner): bind it to the connection that asked
         kCopy,   // tell the node of this segment (session = its owner) to fetch replica: Metadata::copy_order

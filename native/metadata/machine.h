@@ -193,6 +193,9 @@ class Machine {
     bool read_keys(State& command, Effects& effects);
     wire::Status read_one(State& command, std::string_view key, Ref ref, Effects& effects);
     void lookup_one(State& command, Object& object);
+    std::uint8_t location_ttl_of(const Object& object) const;
+    void count_reads(const State& command, const Object& object);
+    void met_lost_copy(Effects& effects) const;
     void lease(Object& object);
     void release_lease(Ref ref, Object& object);
     bool is_reachable(const Object& object, const wire::AvoidList& avoid) const;

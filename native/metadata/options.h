@@ -16,6 +16,9 @@ struct Options {
     std::uint32_t heartbeat_interval_ms = 1'000;  // told to clients, or a quarter of client_ttl_ms
     std::uint64_t lease_ttl_ms = 10'000;          // default_kv_lease_ttl
     std::uint64_t exists_hold_ms = 2'000;
+    // Readers may remember the places that a lookup told them for so long. Whoever drives the machine answers
+    // nothing that ends a value, without its nodes' word, before that has passed. 0: they may not.
+    std::uint64_t location_ttl_ms = 0;
     std::uint64_t put_start_discard_ms = 30'000;   // an unfinished put may be replaced after this long
     std::uint64_t put_start_release_ms = 600'000;  // and is reaped after this long
     std::uint64_t soft_pin_ms = 1'800'000;

@@ -101,6 +101,7 @@ wire::Status Machine::read_one(State& command, std::string_view key, Ref ref, Ef
     } else if ((command.prefix.flags & wire::kWithoutHold) == 0) {
         const std::uint64_t until = now_ms_ + options_.exists_hold_ms;
         if (command.verb != wire::Verb::kTouch && until > object.hold_until_ms) object.hold_until_ms = until;
+        if ((command.prefix.flags & wire::kReadBefore) != 0) count_reads(command, object);
     }
     return status;
 }
@@ -117,7 +118,15 @@ void Machine::lookup_one(State& command, Object& object) {
         ++count;
     }
     const auto lease_ms = is_read ? static_cast<std::uint32_t>(options_.lease_ttl_ms) : 0;
-    command.found.push_back({wire::Status::kOk, count, 0, lease_ms, object.put_id, object.size});
+    const auto location_ttl = is_read ? location_ttl_of(object) : std::uint8_t{0};
+    command.found.push_back({wire::Status::kOk, count, location_ttl, lease_ms, object.put_id, object.size});
+}
+
+// No longer than the value lives.
+std::uint8_t Machine::location_ttl_of(const Object& object) const {
+    std::uint64_t ttl_ms = options_.location_ttl_ms;
+    if (const auto until = ttl_until_ms(object); until != 0) ttl_ms = std::min(ttl_ms, until - now_ms_);
+    return static_cast<std::uint8_t>(std::min<std::uint64_t>(ttl_ms / wire::kLocationTtlUnitMs, 0xFF));
 }
 
 void Machine::lease(Object& object) {
@@ -126,6 +135,15 @@ void Machine::lease(Object& object) {
     object.lease_until_ms = now_ms_ + options_.lease_ttl_ms;
     ++counters_.lookup_hits;
     counters_.lookup_hit_bytes += object.size;
+}
+
+// Reads that asked nothing here: hits all the same.
+void Machine::count_reads(const State& command, const Object& object) {
+    const auto& request = std::get<wire::KeysRequest>(command.message);
+    const std::uint64_t count = request.read_count(command.statuses.size() - 1);
+    counters_.lookup_hits += count;
+    counters_.lookup_hit_bytes += count * object.size;
+    counters_.remembered_hits += count;
 }
 
 void Machine::release_lease(Ref ref, Object& object) {

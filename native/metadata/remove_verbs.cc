@@ -152,6 +152,7 @@ bool Machine::drop_expelled_replicas(Ref ref, Effects& effects) {
         if (segments_.at(one.segment).is_mounted()) kept[kept_count++] = one;
     }
     if (kept_count == object.replica_count) return true;
+    met_lost_copy(effects);
     if (kept_count == 0) {
         const bool stays = object.has(kHasPut);
         ++counters_.lost_keys;

@@ -92,6 +92,11 @@ void Machine::change(const ReplicaPosition& replica, ReplicaStatus from, Replica
 // for: a put that tries again after a node stopped would wait for that node. Called before the command ends
 // its own.
 void Machine::await_earlier_ends(std::uint64_t hash, State& command, Effects& effects) {
+    // To the second; of what ended so lately somebody may remember a place.
+    constexpr std::uint64_t kDepartureGrainMs = 1'000;
+    const auto departed = departures_.find(hash);
+    const std::uint64_t lately_ms = options_.location_ttl_ms + kDepartureGrainMs;
+    command.ended_lately = command.ended_lately || (departed && departed->at_ms + lately_ms >= now_ms_);
     std::size_t left = kEarlierEndsMax;
     const std::uint64_t subject = CopyEvent::subject_of(hash) & CopyEvent::kSubjectMask;
     for (auto replica = retiring_.last_unconfirmed(subject); replica != 0 && left > 0; --left) {
@@ -109,10 +114,15 @@ void Machine::await_earlier_ends(std::uint64_t hash, State& command, Effects& ef
     }
 }
 
+void Machine::met_lost_copy(Effects& effects) const {
+    if (options_.location_ttl_ms != 0) effects.push_back({Effect::Kind::kLostCopy, 0, 0, 0});
+}
+
 bool Machine::end_replica(const ReplicaPosition& replica, ReplicaStatus from, ReplicaEvent event,
                           std::uint64_t subject, Effects& effects) {
     const bool here = segments_.at(replica.placed.segment).is_mounted();
     change(replica, from, here ? event : ReplicaEvent::kExpelled, subject, effects);
+    if (!here && from == ReplicaStatus::kLive) met_lost_copy(effects);
     return here;
 }
 

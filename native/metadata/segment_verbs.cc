@@ -138,7 +138,11 @@ void Machine::expel(SegmentIndex index, wire::EventReason reason, Effects& effec
     const Segment& segment = segments_.at(index);
     note_segment(wire::EventKind::kSegmentLeft, reason, segment);
     // It may come back to a later master with what it held, and was not told what has ended since.
-    if (reason != wire::EventReason::kAsked) note_expelled(segment);
+    if (reason != wire::EventReason::kAsked) {
+        note_expelled(segment);
+        if (options_.location_ttl_ms != 0)
+            effects.push_back({Effect::Kind::kUnheard, segment.id, 0, segment.owner});
+    }
     effects.push_back({Effect::Kind::kExpel, segment.id, 0, segment.owner});
     ++counters_.segments_expelled;
     orphan_count_ -= segment.orphans.size();

@@ -62,6 +62,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Machine::stats() const {
         {"settled_id", settled_id()},
         {"lookup_hits_total", counters_.lookup_hits},
         {"lookup_hit_bytes_total", counters_.lookup_hit_bytes},
+        {"remembered_hits_total", counters_.remembered_hits},
         {"allocation_failures_total", counters_.allocation_failures},
         {"partial_allocations_total", counters_.partial_allocations},
         {"waits_for_space_total", counters_.waits_for_space},

@@ -209,9 +209,11 @@ std::optional<std::vector<SegmentInfo>> parse_segments_reply(Bytes body) {
 }
 
 void encode_keys_request(const Prefix& prefix, std::span<const SegmentId> avoid,
-                         std::span<const std::string_view> keys, Writer& writer) {
+                         std::span<const std::string_view> keys, Writer& writer,
+                         std::span<const std::uint32_t> read_counts) {
     encode_prefix(prefix, avoid, writer);
     encode_keys(keys, writer);
+    writer.array(read_counts);
 }
 
 std::optional<KeysRequest> parse_keys_request(Bytes body) {
@@ -219,6 +221,8 @@ std::optional<KeysRequest> parse_keys_request(Bytes body) {
     KeysRequest message;
     message.request = parse_prefix(reader);
     message.keys = KeyList::parse(reader);
+    if ((message.request.prefix.flags & kReadBefore) != 0)
+        message.read_counts = reader.bytes(message.keys.count() * sizeof(std::uint32_t));
     if (!reader.finished()) return std::nullopt;
     return message;
 }

@@ -38,6 +38,9 @@ enum RequestFlags : std::uint32_t {
     kWithoutHold = 2,
     // remove: of each value only the copies on the segments of the list, which else names those out of reach
     kRemoveCopies = 8,
+    // touch: these values were read where an earlier lookup had found them, each as often as the u32 says
+    // that follows the keys, one each
+    kReadBefore = 16,
 };
 
 // Segments this client cannot reach now: replicas there count as absent for it, and nothing is placed there.
@@ -184,9 +187,18 @@ std::optional<std::vector<SegmentInfo>> parse_segments_reply(Bytes body);
 struct KeysRequest {
     Request request;
     KeyList keys;
+    Bytes read_counts;  // with kReadBefore
+
+    std::uint32_t read_count(std::size_t i) const {
+        std::uint32_t count = 0;
+        std::memcpy(&count, read_counts.data() + i * sizeof(count), sizeof(count));
+        return count;
+    }
 };
+// With kReadBefore in prefix.flags, `read_counts` has one a key.
 void encode_keys_request(const Prefix& prefix, std::span<const SegmentId> avoid,
-                         std::span<const std::string_view> keys, Writer& writer);
+                         std::span<const std::string_view> keys, Writer& writer,
+                         std::span<const std::uint32_t> read_counts = {});
 std::optional<KeysRequest> parse_keys_request(Bytes body);
 
 // exists, remove, touch, put_end, put_revoke, unmount answer: u32 count, i16 status each. exists: OK =
@@ -229,12 +241,14 @@ struct MatchPrefixReply {
 };
 static_assert(sizeof(MatchPrefixReply) == 8);
 
+inline constexpr std::uint64_t kLocationTtlUnitMs = 8;
 // lookup answers: u32 count, u32 zero, a LookupRecord each, then the ReplicaPlace of all, in order.
 struct LookupRecord {
     Status status = Status::kOk;
     std::uint8_t replica_count = 0;
-    std::uint8_t zero = 0;
-    std::uint32_t lease_ms = 0;  // how long the master would like to keep it for this reader
+    // For how long, from the sending of the question, these places may be remembered; 0: not at all.
+    std::uint8_t location_ttl = 0;  // in kLocationTtlUnitMs
+    std::uint32_t lease_ms = 0;     // how long the master would like to keep it for this reader
     PutId put_id = 0;
     std::uint64_t size = 0;
 };

@@ -85,8 +85,9 @@ class World {
         options.journal_events = 16;
         return options;
     }
-    static master::DriverOptions parking() {
+    master::DriverOptions parking() {
         master::DriverOptions options;
+        options.steady_ms = [this] { return reading_ms_; };
         options.parked_calls_max = 4;
         options.parked_bytes_max = 4'096;
         options.repeats_a_call_max = 2;
@@ -630,10 +631,10 @@ class World {
         REQUIRE(seen == kGone.size());
     }
 
-    std::uint64_t reading_ms_ = 1'000;
     bool reuses_sequence_ = false;  // the request being made
     bool was_raw_ = false;
     std::set<std::pair<wire::SessionId, std::uint64_t>> sequences_;  // asked with
+    std::uint64_t reading_ms_ = 1'000;
     master::BoundedClock clock_;
     std::shared_ptr<master::StateDriver> driver_;
     std::vector<wire::SessionId> probes_;  // that the master asked for, not ended yet

@@ -111,9 +111,17 @@ struct Put {
 class World {
   public:
     explicit World(DriverOptions options = {}, metadata::Options metadata = {})
-        : clock(500), driver(metadata, options, 1, uuid_of(9), 42, clock) {
+        : clock(500), driver(metadata, timed(std::move(options)), 1, uuid_of(9), 42, clock) {
         clock.advance(reading_ms_);
     }
+
+    // What the driver takes for true time is what its clock reads, and what the test lets pass without it.
+    DriverOptions timed(DriverOptions options) {
+        options.steady_ms = [this] { return reading_ms_; };
+        return options;
+    }
+    // No reading is made meanwhile.
+    void starve(std::uint64_t ms) { reading_ms_ += ms; }
 
     // Time goes on in readings of 50 ms, each with its ticks.
     void pass(std::uint64_t ms) {
@@ -262,10 +270,10 @@ class World {
     std::uint64_t next_sequence() { return ++sequence_; }
 
     BoundedClock clock;
+    std::uint64_t reading_ms_ = 1'000'000;
     StateDriver driver;
 
   private:
-    std::uint64_t reading_ms_ = 1'000'000;
     std::uint64_t sequence_ = 0;
     std::uint64_t mounted_ = 0;
 };

@@ -53,8 +53,10 @@ MUTANTS = [
         (
             Edit(
                 "native/master/state_driver.cc",
-                "for (const auto replica : queues_.expelled(effect.segment)) replica_lost(replica, outbox);",
-                "queues_.expelled(effect.segment);",
+                "                for (const auto replica : queues_.expelled(effect.segment)) {\n"
+                "                    replica_lost(replica, effect.segment == unheard, outbox);\n"
+                "                }\n",
+                "                queues_.expelled(effect.segment);\n",
             ),
         ),
         (native(DRIVER, "unmounted_segment_ends_the_waiting"),),
@@ -66,8 +68,8 @@ MUTANTS = [
             Edit(
                 "native/master/state_driver.cc",
                 "        metadata_.refuse_waiting(call->command, now_ms);\n        finish(call, outbox);\n    }\n"
-                "    while (!confirm",
-                "    }\n    while (!confirm",
+                "    // By both clocks",
+                "    }\n    // By both clocks",
             ),
         ),
         (native(DRIVER, "parked_put_start_is_refused_after_alloc_wait"),),
@@ -103,9 +105,9 @@ MUTANTS = [
         (
             Edit(
                 "native/master/state_driver.cc",
-                "    return space_waiters_.size() + confirm_waiters_.size() >= options_.parked_calls_max ||\n"
-                "           parked_bytes_ >= options_.parked_bytes_max;",
-                "    return parked_bytes_ >= options_.parked_bytes_max;",
+                "    return space_waiters_.size() + confirm_waiters_.size() >= options_.parked_calls_max * times ||\n"
+                "           parked_bytes_ >= options_.parked_bytes_max * times;",
+                "    return parked_bytes_ >= options_.parked_bytes_max * times;",
             ),
         ),
         (native(DRIVER, "calls_beyond_the_parking_bound_are_busy"),),
@@ -115,7 +117,7 @@ MUTANTS = [
         "A remove is answered before the node has confirmed that nobody starts a read any more.",
         (
             Edit(
-                "native/master/state_driver.cc",
+                "native/master/state_driver_promises.cc",
                 "(call.unconfirmed > 0 && !call.command.retired().empty())",
                 "(call.unconfirmed > 0 && call.command.retired().empty())",
             ),

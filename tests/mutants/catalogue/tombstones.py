@@ -71,7 +71,7 @@ MUTANTS = [
         "A remove that only the list of tombstones makes last is answered before the list is kept.",
         (
             Edit(
-                "native/master/state_driver.cc",
+                "native/master/state_driver_promises.cc",
                 "    return !options_.keeps_tombstones || call.needs_kept <= kept_generation_;",
                 "    return !options_.keeps_tombstones || call.needs_kept >= kept_generation_;",
             ),
