@@ -647,7 +647,7 @@ class MetadataCommand:
 
 class Metadata:
     """The state machine without a driver. Effects are tuples (kind, segment, replica, session), kind one of
-    retire, expel, end_session, mounted, copy, probe, space_returned.
+    retire, expel, unheard, lost_copy, end_session, mounted, copy, probe, space_returned.
     """
 
     def __init__(self, epoch: int = 1, master: bytes = ..., seed: int = 0, **settings: float | str) -> None:
@@ -805,6 +805,7 @@ class Client:
         connections_a_peer_max: int = 8,
         bytes_in_flight_a_peer_max: int = ...,
         checksums: bool = True,
+        location_cache_max: int = 16384,
         control: str = "auto",
         bridge: Callable[[str, str, str], int] | None = None,
         shared_memory: bool = True,
@@ -860,8 +861,14 @@ class Client:
         target are more than 32 MiB together, which no node checks for a part: read it whole.
         """
     def open(
-        self, keys: Sequence[_Key], *, user_metadata: bool = False, timeout_ms: int = 0
-    ) -> OpenValues: ...
+        self, keys: Sequence[_Key], *, user_metadata: bool = False, to_read: bool = True, timeout_ms: int = 0
+    ) -> OpenValues:
+        """Sizes first, so that the caller can make room.
+
+        to_read: what is told may be what was found before, as read_into() finds out; else it is what the
+        master says now.
+        """
+
     def read_into(
         self, opened: OpenValues, targets: Sequence[_Memory | None], *, timeout_ms: int = 0
     ) -> tuple[list[int], list[int]]:
@@ -911,6 +918,8 @@ class Client:
     def local_nodes(self) -> list[tuple[str, bool, int, str]]:
         """Of each node that was dialled: its data endpoint, whether its memory is mapped, bytes, why not."""
     @property
+    def location_counts(self) -> dict[str, int]: ...
+    @property
     def is_connected(self) -> bool:
         """To the master, as the last heartbeat found."""
     @staticmethod
@@ -950,6 +959,7 @@ class AsyncClient:
         connections_a_peer_max: int = 8,
         bytes_in_flight_a_peer_max: int = ...,
         checksums: bool = True,
+        location_cache_max: int = 16384,
         control: str = "auto",
         bridge: Callable[[str, str, str], int] | None = None,
         shared_memory: bool = True,
@@ -986,7 +996,7 @@ class AsyncClient:
         self, keys: Sequence[_Key], offsets: Sequence[int], targets: Sequence[_Memory], *, timeout_ms: int = 0
     ) -> PendingCall[tuple[list[int], list[int]]]: ...
     def open(
-        self, keys: Sequence[_Key], *, user_metadata: bool = False, timeout_ms: int = 0
+        self, keys: Sequence[_Key], *, user_metadata: bool = False, to_read: bool = True, timeout_ms: int = 0
     ) -> PendingCall[OpenValues]: ...
     def read_into(
         self, opened: OpenValues, targets: Sequence[_Memory | None], *, timeout_ms: int = 0
@@ -1041,6 +1051,8 @@ class AsyncClient:
     @property
     def local_nodes(self) -> list[tuple[str, bool, int, str]]:
         """Of each node that was dialled: its data endpoint, whether its memory is mapped, bytes, why not."""
+    @property
+    def location_counts(self) -> dict[str, int]: ...
 
 class ClientSegment(TypedDict):
     segment: int

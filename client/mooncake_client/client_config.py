@@ -23,6 +23,8 @@ CONTROL_VARIABLE = "MOONCAKE_CONTROL"
 CONTROLS = ("auto", "lane", "grpc")
 SHARED_MEMORY_VARIABLE = "MOONCAKE_SHARED_MEMORY"
 SHARED_MEMORY = ("auto", "off")
+LOCATION_CACHE_VARIABLE = "MOONCAKE_LOCATION_CACHE"
+SWITCH = ("on", "off")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,16 @@ class ClientConfig:
     )
     bytes_in_flight_a_peer_max: int = setting(
         Kind.SIZE, 256 << 20, "Bytes under way to or from one node; more waits.", minimum=16 << 20
+    )
+
+    location_cache: str = setting(
+        Kind.TEXT,
+        "on",
+        "Read a value where it was found within the last second, without asking the master: on or off.",
+        choices=SWITCH,
+    )
+    location_cache_max: int = setting(
+        Kind.INT, 16_384, "Keys that are remembered so.", unit="keys", minimum=1, maximum=1 << 20
     )
 
     def __post_init__(self) -> None:
@@ -122,6 +134,9 @@ def client_config(
     shared_memory = environment.get(SHARED_MEMORY_VARIABLE, "").strip()
     if "shared_memory" not in given and shared_memory:
         given["shared_memory"] = _heard_choice(SHARED_MEMORY_VARIABLE, shared_memory, SHARED_MEMORY)
+    cache = environment.get(LOCATION_CACHE_VARIABLE, "").strip()
+    if "location_cache" not in given and cache:
+        given["location_cache"] = _heard_choice(LOCATION_CACHE_VARIABLE, cache, SWITCH)
     if not given.get("lane"):
         given["master_server_addr"] = parse_endpoints(",".join(addresses), field="master_server_addr")
     return ClientConfig(**given)

@@ -38,6 +38,7 @@ def native_settings(config: ClientConfig, bridge: GrpcBridge | None) -> dict[str
         "connections_a_peer_max": config.connections_a_peer_max,
         "bytes_in_flight_a_peer_max": config.bytes_in_flight_a_peer_max,
         "checksums": config.checksum == "all",
+        "location_cache_max": config.location_cache_max if config.location_cache == "on" else 0,
         "control": config.control,
         "shared_memory": config.shared_memory == "auto",
         "bridge": None if bridge is None else bridge.start,

@@ -79,6 +79,15 @@ class StoreHandle:
         return tuple(LocalNode(*fields) for fields in client.local_nodes)
 
     @property
+    def location_counts(self) -> dict[str, int]:
+        """Of values read where they were found before (`location_cache`): `hits`; `stale`, which were not
+        there any more and were looked up again; `entries` now; `evicted` before their time;
+        `untold_accesses`, of which the master could not be told. Empty when closed.
+        """
+        client = self._handles.client
+        return {} if client is None or client.is_closed else client.location_counts
+
+    @property
     def lane(self) -> str:
         """Of an embedded store: the address by which others join it, `Store(lane=...)`; else empty."""
         cluster = self._handles.cluster

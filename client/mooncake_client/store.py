@@ -65,6 +65,9 @@ class Store(StoreHandle):
     checksum: `all` verifies every value read, `disk` only those that lay on a disk.
     connect_timeout_ms: for finding and reaching the master; Unavailable names the address when it passes.
     rpc_timeout_ms: deadline of a call; None: the environment's MC_RPC_TIMEOUT_MS, else 10,000.
+    location_cache: `on` reads a value where it was found within the last second without asking the master
+        again, `off` asks each time. None: the environment's MOONCAKE_LOCATION_CACHE, else `on`.
+    location_cache_max: keys that are remembered so; None: 16,384.
     lane: instead of master_server_addr, the address of a master's lane.
     """
 
@@ -82,6 +85,8 @@ class Store(StoreHandle):
         rpc_timeout_ms: int | None = None,
         connections_a_peer_max: int | None = None,
         bytes_in_flight_a_peer_max: int | None = None,
+        location_cache: str | None = None,
+        location_cache_max: int | None = None,
         lane: str = "",
     ) -> None:
         self._start(
@@ -98,6 +103,8 @@ class Store(StoreHandle):
                     "rpc_timeout_ms": rpc_timeout_ms,
                     "connections_a_peer_max": connections_a_peer_max,
                     "bytes_in_flight_a_peer_max": bytes_in_flight_a_peer_max,
+                    "location_cache": location_cache,
+                    "location_cache_max": location_cache_max,
                     "lane": lane,
                 },
             ),

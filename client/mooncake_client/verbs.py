@@ -458,7 +458,7 @@ def stat(store: StoreHandle, key: Key, *, timeout_ms: int | None = None) -> Step
     """Size and put_id of the value. Raises ObjectNotFound."""
     timeout = store._timeout(timeout_ms)
     packed = key_bytes(key)
-    opened: _core.OpenValues = yield store._client().open([packed], timeout_ms=timeout)
+    opened: _core.OpenValues = yield store._client().open([packed], to_read=False, timeout_ms=timeout)
     status = opened.statuses[0]
     if not store._is_there("stat", key, status, timeout):
         raise ObjectNotFound(f"stat of key {shown(key)}: there is no such object", code=status)

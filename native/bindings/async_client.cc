@@ -82,6 +82,9 @@ class AsyncClient {
 
     const client::Options& options() const { return options_; }
     bool is_connected() const { return client_ && client_->is_connected(); }
+    client::LocationCounts location_counts() const {
+        return client_ ? client_->location_counts() : client::LocationCounts{};
+    }
     bool is_over_grpc() const { return client_ && client_->is_over_grpc(); }
     std::vector<client::LocalPeer> local_peers() const {
         return client_ ? client_->local_peers() : std::vector<client::LocalPeer>{};
@@ -236,7 +239,9 @@ void bind_async_client(nb::module_& module) {
         .def_prop_ro("is_connected", &AsyncClient::is_connected)
         .def_prop_ro("is_over_grpc", &AsyncClient::is_over_grpc)
         .def_prop_ro("local_nodes",
-                     [](const AsyncClient& self) { return local_node_list(self.local_peers()); });
+                     [](const AsyncClient& self) { return local_node_list(self.local_peers()); })
+        .def_prop_ro("location_counts",
+                     [](const AsyncClient& self) { return to_python(self.location_counts()); });
 }
 
 }  // namespace mooncake::bindings

@@ -71,6 +71,7 @@ void bind_client(nb::module_& module) {
         .def_prop_ro("is_connected", &Client::is_connected)
         .def_prop_ro("is_over_grpc", &Client::is_over_grpc)
         .def_prop_ro("local_nodes", [](const Client& self) { return local_node_list(self.local_peers()); })
+        .def_prop_ro("location_counts", [](const Client& self) { return to_python(self.location_counts()); })
         .def_static("why", [] { return last_why(); });
 }
 

@@ -229,11 +229,11 @@ class GetMany final : public ClientCall {
 
 class Open final : public ClientCall {
   public:
-    Open(nb::handle keys, bool user_metadata)
-        : opened_(std::make_unique<OpenedValues>(keys)), user_metadata_(user_metadata) {}
+    Open(nb::handle keys, bool user_metadata, bool to_read)
+        : opened_(std::make_unique<OpenedValues>(keys)), user_metadata_(user_metadata), to_read_(to_read) {}
 
     void run(Client& client, const CallOptions& options, CallReport& report) override {
-        opened_->values = client.open(opened_->keys.views(), user_metadata_, options, report);
+        opened_->values = client.open(opened_->keys.views(), user_metadata_, options, report, to_read_);
     }
     nb::object answer(nb::handle owner) override {
         opened_->owner = nb::borrow(owner);
@@ -243,6 +243,7 @@ class Open final : public ClientCall {
   private:
     std::unique_ptr<OpenedValues> opened_;
     const bool user_metadata_;
+    const bool to_read_;
 };
 
 struct ReadArguments {
@@ -349,7 +350,9 @@ Call get_ranges_many(nb::handle keys, std::vector<std::uint64_t> offsets, nb::ha
         });
 }
 
-Call open(nb::handle keys, bool user_metadata) { return std::make_unique<Open>(keys, user_metadata); }
+Call open(nb::handle keys, bool user_metadata, bool to_read) {
+    return std::make_unique<Open>(keys, user_metadata, to_read);
+}
 
 Call read_into(nb::handle opened, nb::handle targets) {
     if (!nb::isinstance<OpenedValues>(opened)) throw nb::type_error("opened must be what open() gave");

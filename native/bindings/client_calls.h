@@ -52,7 +52,7 @@ Call get_many(nb::handle keys, bool with_user_metadata);
 Call get_into_many(nb::handle keys, nb::handle targets);
 Call view_many(nb::handle keys, bool verify);
 Call get_ranges_many(nb::handle keys, std::vector<std::uint64_t> offsets, nb::handle targets);
-Call open(nb::handle keys, bool user_metadata);
+Call open(nb::handle keys, bool user_metadata, bool to_read);
 Call read_into(nb::handle opened, nb::handle targets);
 Call exists_many(nb::handle keys, bool hold);
 Call locate_many(nb::handle keys);
@@ -125,10 +125,11 @@ void define_calls(Bound& bound, Ask ask, const More&... more) {
             "keys"_a, "offsets"_a, "targets"_a, nb::kw_only(), "timeout_ms"_a = 0, more...)
         .def(
             "open",
-            [ask](Self& self, nb::handle keys, bool user_metadata, std::uint64_t timeout_ms) {
-                return ask(self, open(keys, user_metadata), timeout_ms);
+            [ask](Self& self, nb::handle keys, bool user_metadata, bool to_read, std::uint64_t timeout_ms) {
+                return ask(self, open(keys, user_metadata, to_read), timeout_ms);
             },
-            "keys"_a, nb::kw_only(), "user_metadata"_a = false, "timeout_ms"_a = 0, more...)
+            "keys"_a, nb::kw_only(), "user_metadata"_a = false, "to_read"_a = true, "timeout_ms"_a = 0,
+            more...)
         .def(
             "read_into",
             [ask](Self& self, nb::handle opened, nb::handle targets, std::uint64_t timeout_ms) {

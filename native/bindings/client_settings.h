@@ -24,6 +24,16 @@ namespace nb = nanobind;
     throw nb::python_error();
 }
 
+inline nb::dict to_python(const client::LocationCounts& counts) {
+    nb::dict dict;
+    dict["hits"] = counts.hits;
+    dict["stale"] = counts.stale;
+    dict["evicted"] = counts.evicted;
+    dict["untold_accesses"] = counts.untold_accesses;
+    dict["entries"] = counts.entries;
+    return dict;
+}
+
 inline client::Control to_control(const std::string& name, std::string& why) {
     if (name == "auto") return client::Control::kAuto;
     if (name == "lane") return client::Control::kLane;
@@ -65,7 +75,8 @@ void define_settings(Bound& bound, Made (*make)(const client::Options&, More...)
         nb::new_([make](std::vector<std::string> masters, std::string lane, std::string tenant,
                         std::string name, std::string host_id, std::uint64_t connect_timeout_ms,
                         std::uint64_t rpc_timeout_ms, std::uint32_t connections_a_peer_max,
-                        std::uint64_t bytes_in_flight_a_peer_max, bool checksums, const std::string& control,
+                        std::uint64_t bytes_in_flight_a_peer_max, bool checksums,
+                        std::uint32_t location_cache_max, const std::string& control,
                         const nb::object& bridge, bool shared_memory, More... more) {
             client::Options options;
             options.masters = std::move(masters);
@@ -78,6 +89,7 @@ void define_settings(Bound& bound, Made (*make)(const client::Options&, More...)
             options.connections_a_peer_max = connections_a_peer_max;
             options.bytes_in_flight_a_peer_max = bytes_in_flight_a_peer_max;
             options.checksums = checksums;
+            options.location_cache_max = location_cache_max;
             options.shared_memory = shared_memory;
             std::string why;
             options.control = to_control(control, why);
@@ -91,7 +103,8 @@ void define_settings(Bound& bound, Made (*make)(const client::Options&, More...)
         "rpc_timeout_ms"_a = defaults.rpc_timeout_ms,
         "connections_a_peer_max"_a = defaults.connections_a_peer_max,
         "bytes_in_flight_a_peer_max"_a = defaults.bytes_in_flight_a_peer_max,
-        "checksums"_a = defaults.checksums, "control"_a = "auto", "bridge"_a = nb::none(),
+        "checksums"_a = defaults.checksums, "location_cache_max"_a = defaults.location_cache_max,
+        "control"_a = "auto", "bridge"_a = nb::none(),
         "shared_memory"_a = defaults.shared_memory, names...);
 }
 

@@ -78,6 +78,7 @@ bool check(const Options& options, std::string& why) {
            within("connect_timeout_ms", options.connect_timeout_ms, 1, kTimeoutMaxMs) &&
            within("rpc_timeout_ms", options.rpc_timeout_ms, 1, kTimeoutMaxMs) &&
            within("connections_a_peer_max", options.connections_a_peer_max, 1, 64) &&
+           within("location_cache_max", options.location_cache_max, 0, kLocationsMax) &&
            within("bytes_in_flight_a_peer_max", options.bytes_in_flight_a_peer_max, 1u << 20,
                   wire::kValueBytesMax);
 }
@@ -117,6 +118,11 @@ bool Client::is_connected() const { return !is_closed() && keeper_->is_connected
 bool Client::is_over_grpc() const { return !is_closed() && driver_->is_over_grpc(); }
 std::vector<LocalPeer> Client::local_peers() const {
     return is_closed() ? std::vector<LocalPeer>{} : driver_->local_peers().list();
+}
+LocationCounts Client::location_counts() const {
+    if (driver_->is_forked()) return {};
+    return driver_->cluster().locked(
+        [](auto& state) { return state.locations().counts(net::boottime_ms()); });
 }
 const Options& Client::options() const { return driver_->options(); }
 
@@ -207,10 +213,10 @@ Client::Viewed Client::view_many(Keys keys, bool verify, const CallOptions& opti
 }
 
 std::unique_ptr<OpenValues> Client::open(Keys keys, bool with_user_metadata, const CallOptions& options,
-                                         CallReport& report) {
-    auto batch =
-        std::make_unique<GetBatch>(driver_->cluster(), deadline_of(*driver_, options), keys,
-                                   GetBatch::Options{driver_->options().checksums, with_user_metadata, {}});
+                                         CallReport& report, bool to_read) {
+    auto batch = std::make_unique<GetBatch>(
+        driver_->cluster(), deadline_of(*driver_, options), keys,
+        GetBatch::Options{driver_->options().checksums, with_user_metadata, {}, false, to_read});
     if (refuses(*driver_, report)) {
         batch->give_up(wire::Status::kClosed);
     } else {

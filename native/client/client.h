@@ -154,9 +154,10 @@ class Client {
         std::vector<View> views;  // one a key
     };
     Viewed view_many(Keys keys, bool verify, const CallOptions& options, CallReport& report);
-    // `keys` must stay valid as long as the answer does.
+    // `keys` must stay valid as long as the answer does. to_read: what is told may be what was found before
+    // (Options::location_cache_max), as reading finds out; else it is what the master says now.
     std::unique_ptr<OpenValues> open(Keys keys, bool with_user_metadata, const CallOptions& options,
-                                     CallReport& report);
+                                     CallReport& report, bool to_read = true);
     std::vector<wire::Status> exists_many(Keys keys, bool hold, const CallOptions& options,
                                           CallReport& report);
     // Where values lie; nothing is leased.
@@ -191,6 +192,7 @@ class Client {
     bool is_connected() const;  // to the master, as the last heartbeat found
     bool is_over_grpc() const;  // rather than over the lane
     std::vector<LocalPeer> local_peers() const;
+    LocationCounts location_counts() const;
     const Options& options() const;
 
   private:

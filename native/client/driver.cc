@@ -40,7 +40,7 @@ void LockedCluster::wait_releases_told(std::uint64_t wait_ms) {
 Driver::Driver(const Options& options, const wire::Uuid& process, std::uint64_t seed)
     : options_(options),
       process_(process),
-      cluster_(options.tenant, options.host_id, seed),
+      cluster_(options.tenant, options.host_id, seed, options.location_cache_max),
       local_peers_(options.shared_memory),
       lane_pool_(std::make_shared<net::ConnectionPool>(kLaneConnectionsMax, ~std::uint64_t{0})),
       forks_(fork_count()) {}

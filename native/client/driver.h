@@ -18,6 +18,7 @@
 #include "client/options.h"
 #include "net/client_socket.h"
 #include "net/connection_pool.h"
+#include "net/event_loop.h"
 #include "net/handover.h"
 
 namespace mooncake::client {
@@ -25,8 +26,8 @@ namespace mooncake::client {
 // ClusterState behind a lock. Held for a few instructions a call, never while waiting.
 class LockedCluster final : public Cluster {
   public:
-    LockedCluster(std::string tenant, std::string host_id, std::uint64_t seed)
-        : tenant_(tenant), state_(std::move(tenant), std::move(host_id), seed) {}
+    LockedCluster(std::string tenant, std::string host_id, std::uint64_t seed, std::size_t location_cache_max)
+        : tenant_(tenant), state_(std::move(tenant), std::move(host_id), seed, location_cache_max) {}
 
     template <class Use>
     auto locked(Use use) {
@@ -60,6 +61,32 @@ class LockedCluster final : public Cluster {
             return state.unreachable_count() > 0;
         });
         if (is_to_probe && poke_keeper) poke_keeper();
+    }
+    LocationStamp location_stamp(std::uint64_t) override {
+        const auto now_ms = net::boottime_ms();
+        return locked([&](auto& state) { return state.location_stamp(now_ms); });
+    }
+    bool recall(std::string_view key, LocationStamp now, Location& into) override {
+        return locked([&](auto& state) { return state.recall(key, now, into); });
+    }
+    void remember(std::string_view key, const Location& location, LocationStamp asked,
+                  std::uint64_t ttl_ms) override {
+        locked([&](auto& state) { state.remember(key, location, asked, ttl_ms); });
+    }
+    void recalled_was_read(std::string_view key, std::uint64_t now_ms) override {
+        const bool is_first = locked([&](auto& state) {
+            const bool was_empty = !state.locations().has_accesses();
+            state.recalled_was_read(key, now_ms);
+            return was_empty;
+        });
+        if (is_first && poke_keeper) poke_keeper();
+    }
+    void recalled_was_stale(std::string_view key) override {
+        locked([&](auto& state) { state.recalled_was_stale(key); });
+    }
+    void bar(std::span<const std::string_view> keys, std::uint64_t) override {
+        const auto now_ms = net::boottime_ms();
+        locked([&](auto& state) { state.bar(keys, now_ms); });
     }
     void release(std::span<const std::string_view> keys, std::uint64_t now_ms) override {
         const bool is_first = locked([&](auto& state) {

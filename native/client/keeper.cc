@@ -247,6 +247,32 @@ void Keeper::flush(std::uint64_t now_ms) {
     }
     if (socket_ && driver_.cluster().locked([](const auto& state) { return state.has_revokes(); }))
         flush_revokes();
+    if (socket_ &&
+        driver_.cluster().locked([&](auto& state) { return now_ms >= state.locations().accesses_due_ms(); }))
+        flush_accesses();
+}
+
+// Not repeated when lost: what is read again is looked up again within a moment.
+void Keeper::flush_accesses() {
+    const auto taken =
+        driver_.cluster().locked([](auto& state) { return state.locations().take_accesses(); });
+    std::vector<std::string_view> keys;
+    std::size_t offset = 0;
+    for (const auto length : taken.lengths) {
+        keys.push_back(std::string_view(taken.bytes).substr(offset, length));
+        offset += length;
+    }
+    static_assert(kAccessesMax <= wire::kBatchKeysMax);
+    wire::Prefix prefix;
+    auto frame = begin(wire::Verb::kTouch, false, prefix);
+    prefix.flags = wire::kReadBefore;
+    wire::Writer writer(frame);
+    wire::encode_keys_request(prefix, {}, keys, writer, taken.counts);
+    wire::finish_frame(frame, 0);
+    wire::FrameHeader header;
+    wire::Bytes body;
+    if (ask(frame, header, body, patience(kControlAnswerMs)) && wire::ok(header.status)) return;
+    driver_.cluster().locked([&](auto& state) { state.locations().lost_accesses(taken); });
 }
 
 void Keeper::flush_releases(const net::Patience& patience) {
@@ -382,6 +408,7 @@ std::uint64_t Keeper::next_due(std::uint64_t now_ms) {
     driver_.cluster().locked([&](const auto& state) {
         if (socket_) due = std::min(due, state.releases_due_ms());
         if (socket_ && state.has_revokes()) due = now_ms;
+        if (socket_) due = std::min(due, state.locations().accesses_due_ms());
         if (socket_) due = std::min(due, state.next_check_ms());
         due = std::min(due, state.next_probe_ms());
     });

@@ -45,6 +45,7 @@ class Keeper {
     void flush(std::uint64_t now_ms);
     void flush_releases(const net::Patience& patience);
     void flush_revokes();
+    void flush_accesses();
     void probe_ended(PeerId peer, net::ProbeResult result);
     void start_probes(std::uint64_t now_ms);
     void check_segments(std::uint64_t now_ms);

@@ -56,7 +56,7 @@ struct Object {
 
 class World {
   public:
-    World() : cluster("tenant", "here", 1) {
+    World() : cluster("tenant", "here", 1, 64) {
         for (wire::SegmentId segment = 11; segment <= 13; ++segment) {
             nodes.push_back(
                 {segment, "tcp://node:" + std::to_string(segment), {}, {}, Status::kOk, false, 0, 0, 0});
@@ -165,6 +165,7 @@ class World {
     std::vector<Node> nodes;
     std::map<std::string, Object> objects;
     std::map<wire::PutId, std::pair<std::string, Object>> unfinished;
+    std::uint8_t location_ttl = 0;    // told with every value found
     std::set<std::string> not_ready;  // keys that somebody else is putting
     bool damages_parts = false;  // what comes of a part of a value is another one
     std::uint64_t now_ms = 1'000;
@@ -285,6 +286,7 @@ class World {
                 for (const auto& place : found->second.places) {
                     if (request.request.avoid.contains(place.segment)) continue;
                     record.status = Status::kOk;
+                    record.location_ttl = location_ttl;
                     record.put_id = found->second.put_id;
                     record.size = found->second.size;
                     ++record.replica_count;

@@ -285,6 +285,7 @@ void Cluster::start_client(std::size_t index) {
         options.connections_a_peer_max = static_cast<std::uint32_t>(1 + index % 3);
         options.bytes_in_flight_a_peer_max = 1u << 20;
         options.checksums = plan_.checksums;
+        options.location_cache_max = plan_.location_cache_max;
         std::string why;
         auto status = mooncake::wire::Status::kOk;
         while (!is_stopping) {

@@ -71,9 +71,12 @@ void History::commit_answered(PutId put_id, bool is_visible) {
     if (value->answered == kNotYet) value->answered = now_step();
     // Of two masters one rules nothing: what it commits may be unknown to the other.
     if (has_two_masters_()) value->may_be_revoked = true;
-    if (!is_visible || value->committed != kNotYet) return;
-    value->committed = now_step();
-    value->committed_ms = World::current()->now_ms();
+    if (!is_visible || value->is_acknowledged) return;
+    value->is_acknowledged = true;
+    if (value->committed == kNotYet) {
+        value->committed = now_step();
+        value->committed_ms = World::current()->now_ms();
+    }
     keys_[*key_of(put_id)].ends.push_back({put_id, value->sent, now_step(), !has_two_masters_()});
 }
 
@@ -129,7 +132,7 @@ std::string History::hit(const std::string& key, PutId put_id, std::uint64_t beg
     value->committed = now_step();
     value->committed_ms = World::current()->now_ms();
     const std::uint64_t since = losses_().reigns > 1 ? value->granted : value->sent;
-    all.ends.push_back({put_id, since, now_step(), !has_two_masters_()});
+    all.ends.push_back({put_id, since, now_step(), !has_two_masters_() && !places_are_remembered_});
     return {};
 }
 

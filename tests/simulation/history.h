@@ -5,7 +5,8 @@
 // named by its put_id. It certainly counts from its commit's first answer on, at the latest; a remove, or the
 // commit of another value, took effect some time between its first sending and its first answer. So a get
 // must not return a value that was committed before something was sent that was answered before the get
-// began.
+// began. Where readers remember places, a value that some get saw before its commit was answered ends nothing
+// yet: another reader may still be served the one before.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +43,10 @@ class History {
   public:
     // While there are two masters, what either of them says has ended is no promise: one of them rules
     // nothing.
-    History(std::function<Losses()> losses, std::function<bool()> has_two_masters)
-        : losses_(std::move(losses)), has_two_masters_(std::move(has_two_masters)) {}
+    History(std::function<Losses()> losses, std::function<bool()> has_two_masters, bool places_are_remembered)
+        : losses_(std::move(losses)),
+          has_two_masters_(std::move(has_two_masters)),
+          places_are_remembered_(places_are_remembered) {}
 
     struct Put {
         std::uint64_t ttl_ms = 0;
@@ -78,6 +81,7 @@ class History {
         std::uint64_t answered = kNotYet;   // its commit, first, whatever the answer
         std::uint64_t committed = kNotYet;  // known to be visible since then at the latest
         Ms committed_ms = kNever;
+        bool is_acknowledged = false;
         bool may_be_revoked = false;
         std::vector<mooncake::wire::ReplicaId> replicas;
         Losses losses_before;  // when its commit was sent; crashes: when it was granted
@@ -103,6 +107,7 @@ class History {
 
     std::function<Losses()> losses_;
     std::function<bool()> has_two_masters_;
+    const bool places_are_remembered_;
     std::map<std::string, Key, std::less<>> keys_;
     std::map<mooncake::wire::PutId, std::pair<std::string, std::size_t>> places_;
     std::size_t misses_judged_ = 0;

@@ -88,6 +88,7 @@ Plan draw_plan(Random& random) {
     }
 
     plan.checksums = random.chance(6'000);
+    plan.location_cache_max = random.chance(8'000) ? 256 : 0;
 
     auto& metadata = plan.master.metadata;
     metadata.client_ttl_ms = 2'000;

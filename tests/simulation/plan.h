@@ -42,6 +42,7 @@ struct Plan {
     std::uint64_t wide_value_in_10000 = 200;  // values of several read chunks or stripes
     // Without them wrong bytes are seen as such; with them they may hide behind another replica.
     bool checksums = true;
+    std::uint32_t location_cache_max = 0;
     mooncake::master::MasterOptions master;
 
     Ms latency_max_ms = 2;

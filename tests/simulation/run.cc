@@ -34,7 +34,8 @@ class Run {
           world_(seed),
           plan_(draw_plan(world_.random())),
           journal_(world_, keeps_lines),
-          history_([this] { return audit_->losses(); }, [this] { return cluster_.has_old_master(); }),
+          history_([this] { return audit_->losses(); }, [this] { return cluster_.has_old_master(); },
+                   plan_.location_cache_max != 0),
           watch_(kLanePort, plan_.master.metadata.client_ttl_ms, history_, journal_),
           data_watch_(kDataPort, journal_),
           kernel_(world_, weather(), plan_.window_bytes, faults_,
@@ -378,6 +379,12 @@ void Run::add_totals() {
         totals_.nodes["no_ranges"] += counts.no_ranges;
         totals_.nodes["fenced_refusals"] += counts.fenced_refusals;
         totals_.nodes["expulsions"] += process.node->status().control.expulsions_total;
+    }
+    for (const auto& process : cluster_.clients()) {
+        if (!process.client) continue;
+        const auto counts = process.client->location_counts();
+        totals_.nodes["remembered"] += counts.hits;
+        totals_.nodes["stale"] += counts.stale;
     }
     for (const auto& [what, count] : watch_.answers) {
         const std::string name =

@@ -72,7 +72,7 @@ def standard(native_tests: Path) -> Counts:
         ),
         (
             "nodes",
-            "drains gone stale_grants no_ranges fenced_refusals expulsions",
+            "drains gone stale_grants no_ranges fenced_refusals expulsions remembered stale",
         ),
     ],
     ids=lambda value: value if " " not in value else "",

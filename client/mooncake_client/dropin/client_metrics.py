@@ -207,9 +207,9 @@ class MeasuredClient:
         self._metrics.record_read("get_into", len(keys), moved, _us_since(began))
         return answer
 
-    def open(self, keys: Sequence[Any]) -> _core.OpenValues:
+    def open(self, keys: Sequence[Any], *, to_read: bool = True) -> _core.OpenValues:
         began = time.perf_counter_ns()
-        opened = self._client.open(keys)
+        opened = self._client.open(keys, to_read=to_read)
         self._metrics.record_rpc(_one_or_many("GetReplicaList", keys), _us_since(began))
         return opened
 

@@ -113,7 +113,7 @@ class PlainValues(StoreBase):
         key, client = key_of(arg0), self._client()
         if client is None:
             return INVALID_PARAMS
-        opened = client.open([key])
+        opened = client.open([key], to_read=False)
         [status], [size] = opened.statuses, opened.sizes
         return size if status == 0 else read_code(status)
 

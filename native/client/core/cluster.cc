@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "wire/control.h"
+#include "wire/digest.h"
 
 namespace mooncake::client {
 
@@ -39,8 +40,12 @@ wire::PeerFailure told(Failure failure) {
 
 }  // namespace
 
-ClusterState::ClusterState(std::string tenant, std::string host_id, std::uint64_t seed)
-    : tenant_(std::move(tenant)), host_id_(std::move(host_id)), random_state_(seed) {}
+ClusterState::ClusterState(std::string tenant, std::string host_id, std::uint64_t seed,
+                           std::size_t location_cache_max)
+    : tenant_(std::move(tenant)),
+      host_id_(std::move(host_id)),
+      random_state_(seed),
+      locations_(location_cache_max) {}
 
 Stamp ClusterState::stamp(bool mutating) {
     return {session_.session, mutating ? ++sequence_ : 0, session_.epoch};
@@ -263,6 +268,31 @@ std::uint64_t ClusterState::next_probe_ms() const {
     return next;
 }
 
+// ---- where values were found
+
+bool ClusterState::recall(std::string_view key, LocationStamp now, Location& into) {
+    return locations_.is_on() && locations_.recall(key, wire::key_digest(tenant_, key), now.ms, into);
+}
+
+void ClusterState::remember(std::string_view key, const Location& location, LocationStamp asked,
+                            std::uint64_t ttl_ms) {
+    if (locations_.is_on()) locations_.remember(key, wire::key_digest(tenant_, key), location, asked, ttl_ms);
+}
+
+void ClusterState::recalled_was_read(std::string_view key, std::uint64_t now_ms) {
+    locations_.accessed(key, wire::key_digest(tenant_, key), now_ms);
+}
+
+void ClusterState::recalled_was_stale(std::string_view key) {
+    locations_.forget(key, wire::key_digest(tenant_, key));
+    locations_.went_stale();
+}
+
+void ClusterState::bar(std::span<const std::string_view> keys, std::uint64_t now_ms) {
+    if (!locations_.is_on()) return;
+    for (const auto key : keys) locations_.bar(key, wire::key_digest(tenant_, key), now_ms);
+}
+
 // ---- what is to be told
 
 void ClusterState::release(std::span<const std::string_view> keys, std::uint64_t now_ms) {
@@ -315,6 +345,11 @@ void ClusterState::session_opened(const wire::OpenSessionReply& session) {
     // answer a number for the second time with what it answered the first time. A master of another reign
     // gave other ids: what the table says of the old ones stays true, they are gone, and soon forgotten.
     if (session.epoch != session_.epoch) check_at_ms_ = 0;
+    // Who promised how long a place may be remembered is not the one who answers removes now.
+    if (session.session != session_.session || session.epoch != session_.epoch ||
+        session.master != session_.master) {
+        locations_.forget_all();
+    }
     session_ = session;
 }
 

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/core/location_cache.h"
 #include "wire/bytes.h"
 #include "wire/ids.h"
 #include "wire/lane.h"
@@ -71,6 +72,19 @@ class Cluster {
     virtual void peer_answered(PeerId peer) = 0;
     virtual void peer_failed(PeerId peer, Failure failure, std::uint64_t now_ms) = 0;
 
+    // ---- where values were found before (location_cache.h)
+
+    // Now, by the clock of remembered places: one that goes on while the machine sleeps.
+    virtual LocationStamp location_stamp(std::uint64_t now_ms) = 0;
+    virtual bool recall(std::string_view key, LocationStamp now, Location& into) = 0;
+    virtual void remember(std::string_view key, const Location& location, LocationStamp asked,
+                          std::uint64_t ttl_ms) = 0;
+    // A value that was recalled was read; or it was not there, or could not be read there.
+    virtual void recalled_was_read(std::string_view key, std::uint64_t now_ms) = 0;
+    virtual void recalled_was_stale(std::string_view key) = 0;
+    // This client has changed these keys, or may have.
+    virtual void bar(std::span<const std::string_view> keys, std::uint64_t now_ms) = 0;
+
     // To be told to the master in the background.
     virtual void release(std::span<const std::string_view> keys, std::uint64_t now_ms) = 0;
     virtual void revoke(std::span<const wire::PutId> put_ids) = 0;
@@ -94,7 +108,8 @@ inline constexpr std::size_t kSegmentsKnownMax = 65'536;
 
 class ClusterState final : public Cluster {
   public:
-    ClusterState(std::string tenant, std::string host_id, std::uint64_t seed);
+    ClusterState(std::string tenant, std::string host_id, std::uint64_t seed,
+                 std::size_t location_cache_max = 0);
 
     std::string_view tenant() const override { return tenant_; }
     Stamp stamp(bool mutating) override;
@@ -103,6 +118,13 @@ class ClusterState final : public Cluster {
     void learn(std::span<const wire::SegmentId> asked, std::span<const wire::SegmentInfo> infos) override;
     void peer_answered(PeerId peer) override;
     void peer_failed(PeerId peer, Failure failure, std::uint64_t now_ms) override;
+    LocationStamp location_stamp(std::uint64_t now_ms) override { return locations_.stamp(now_ms); }
+    bool recall(std::string_view key, LocationStamp now, Location& into) override;
+    void remember(std::string_view key, const Location& location, LocationStamp asked,
+                  std::uint64_t ttl_ms) override;
+    void recalled_was_read(std::string_view key, std::uint64_t now_ms) override;
+    void recalled_was_stale(std::string_view key) override;
+    void bar(std::span<const std::string_view> keys, std::uint64_t now_ms) override;
     void release(std::span<const std::string_view> keys, std::uint64_t now_ms) override;
     void revoke(std::span<const wire::PutId> put_ids) override;
     std::uint64_t random() override;
@@ -110,6 +132,8 @@ class ClusterState final : public Cluster {
     // What the driver does with it.
     void session_opened(const wire::OpenSessionReply& session);
     const wire::OpenSessionReply& session() const { return session_; }
+    LocationCache& locations() { return locations_; }
+    const LocationCache& locations() const { return locations_; }
 
     bool knows(PeerId peer) const { return peers_.contains(peer); }
     std::string peer_endpoint(PeerId peer) const;  // empty: forgotten
@@ -199,6 +223,7 @@ class ClusterState final : public Cluster {
     std::uint64_t releases_taken_ = 0;
     std::uint64_t releases_told_ = 0;
     std::vector<wire::PutId> revokes_;
+    LocationCache locations_;
 };
 
 }  // namespace mooncake::client

@@ -1,6 +1,7 @@
 #include "client/core/get_batch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "wire/crc32c.h"
 #include "wire/digest.h"
@@ -35,6 +36,10 @@ void GetBatch::begin(std::uint64_t now_ms, Actions& actions) {
     for (std::uint32_t i = 0; i < keys_.size(); ++i) {
         if (!wire::is_valid_key(keys_[i])) answer(i, wire::Status::kInvalidKey);
         if (!capacities_.empty() && capacities_[i] == kNotWanted) entries_[i].step = Step::kAnswered;
+    }
+    if (options_.may_recall) {
+        const auto now = cluster_.location_stamp(now_ms);
+        for (std::uint32_t i = 0; i < keys_.size(); ++i) recall(i, now);
     }
     go_on(now_ms, actions);
 }
@@ -71,11 +76,11 @@ void GetBatch::on_refused(wire::Status status, std::uint64_t, Actions&) { give_u
 
 void GetBatch::go_on(std::uint64_t now_ms, Actions& actions) {
     if (open_reads_ > 0) return;
-    if (ask_lookup(actions)) return;
+    if (ask_lookup(now_ms, actions)) return;
     if (!capacities_.empty()) {
         if (ask_unknown_segments(actions) || plan_reads(now_ms, actions)) return;
         // Planning may have found that a key must be looked up again.
-        if (some_failed_ && ask_lookup(actions)) return;
+        if (some_failed_ && ask_lookup(now_ms, actions)) return;
     }
     if (waiting_count_ > 0) {
         busy_delay_ms_ = std::clamp(busy_delay_ms_ * 2, kBusyDelayMinMs, kBusyDelayMaxMs);
@@ -83,14 +88,18 @@ void GetBatch::go_on(std::uint64_t now_ms, Actions& actions) {
         return;
     }
     finish();
-    if (!capacities_.empty()) release_leases(now_ms);
+    if (capacities_.empty()) return;
+    release_leases(now_ms);
+    if (recalled_count_ > 0) tell_accesses(now_ms);
 }
 
-// The busy nodes are asked again.
+// The busy nodes are asked again; by now a remembered value may lie elsewhere, too.
 void GetBatch::on_wake(std::uint64_t now_ms, Actions& actions) {
     for (auto& entry : entries_) {
         if (entry.step != Step::kWaiting) continue;
-        entry.step = Step::kLocated;
+        entry.step = entry.is_recalled ? Step::kToLookUp : Step::kLocated;
+        some_failed_ = some_failed_ || entry.is_recalled;
+        entry.is_recalled = false;
         entry.tried = 0;
         entry.saw_busy = false;
     }
@@ -108,7 +117,42 @@ void GetBatch::release_leases(std::uint64_t now_ms) {
 
 // ---- where the values are
 
-bool GetBatch::ask_lookup(Actions& actions) {
+// Leaves it to be looked up if nothing is remembered, or that does not fit: only a node or the master may say
+// so of the value that there is now.
+void GetBatch::recall(std::uint32_t index, LocationStamp now) {
+    auto& entry = entries_[index];
+    Location location;
+    if (entry.step != Step::kToLookUp || !cluster_.recall(keys_[index], now, location)) return;
+    const auto before = std::exchange(results_[index], {wire::Status::kOk, location.size, location.put_id});
+    if (!wire::ok(misfit(index))) {
+        results_[index] = before;
+        return;
+    }
+    entry.step = Step::kLocated;
+    entry.is_recalled = true;
+    entry.first_place = static_cast<std::uint32_t>(places_.size());
+    entry.place_count = static_cast<std::uint8_t>(location.place_count);
+    places_.insert(places_.end(), location.places.begin(), location.places.begin() + location.place_count);
+    ++recalled_count_;
+}
+
+void GetBatch::remember(std::uint32_t index, const wire::LookupRecord& record) {
+    if (record.location_ttl == 0 || record.replica_count > kRememberedPlacesMax) return;
+    Location location{record.put_id, record.size, record.replica_count, {}};
+    const auto first = places_.begin() + entries_[index].first_place;
+    std::copy(first, first + record.replica_count, location.places.begin());
+    cluster_.remember(keys_[index], location, asked_at_, record.location_ttl * wire::kLocationTtlUnitMs);
+}
+
+void GetBatch::tell_accesses(std::uint64_t now_ms) {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+        if (!entries_[i].is_recalled || !wire::ok(results_[i].status)) continue;
+        entries_[i].is_recalled = false;
+        cluster_.recalled_was_read(keys_[i], now_ms);
+    }
+}
+
+bool GetBatch::ask_lookup(std::uint64_t now_ms, Actions& actions) {
     if (some_failed_) {
         next_to_look_up_ = 0;
         some_failed_ = false;
@@ -125,6 +169,7 @@ bool GetBatch::ask_lookup(Actions& actions) {
         asked_keys_.push_back(key);
     }
     if (asked_.empty()) return false;
+    asked_at_ = cluster_.location_stamp(now_ms);
     std::vector<wire::SegmentId> avoided;
     cluster_.avoid(avoided);
     auto writer = begin_ask(wire::Verb::kLookup, false);
@@ -175,6 +220,7 @@ void GetBatch::locate(std::uint32_t index, const wire::LookupRecord& record, std
     entry.saw_gone = false;
     ++entry.leases;
     results_[index] = {wire::Status::kOk, record.size, record.put_id};
+    remember(index, record);
     if (const auto why = misfit(index); !wire::ok(why)) answer(index, why);
 }
 
@@ -499,6 +545,14 @@ void GetBatch::replica_failed(std::uint32_t index, wire::Status status) {
     if (entry.saw_busy) {
         entry.step = Step::kWaiting;
         ++waiting_count_;
+        return;
+    }
+    if (entry.is_recalled) {  // whatever it was: the master may know better by now
+        cluster_.recalled_was_stale(keys_[index]);
+        entry.is_recalled = false;
+        entry.step = Step::kToLookUp;
+        results_[index] = {};
+        some_failed_ = true;
         return;
     }
     if (entry.saw_gone && !entry.told_the_same && entry.lookups < kLookupsMax) {

@@ -47,6 +47,8 @@ class GetBatch final : public Operation {
         // inside the value. VALUE_TOO_LARGE: with checksums, more than a node looks at for a part.
         std::span<const ValueRange> ranges = {};
         bool whole = false;  // no value is cut into parts
+        // What is read may be read where it was found before. Not for who only asks what there is.
+        bool may_recall = true;
     };
     // `keys` must stay valid as long as this does.
     GetBatch(Cluster& cluster, std::uint64_t deadline_ms, std::span<const std::string_view> keys,
@@ -82,6 +84,7 @@ class GetBatch final : public Operation {
         bool told_the_same = false;  // the last one told what the one before had
         bool saw_gone = false;
         bool saw_busy = false;
+        bool is_recalled = false;  // by places that no lookup of this call told
         bool has_checksum = false;
         std::uint8_t open_parts = 0;
         wire::Status error = wire::Status::kOk;  // why the last replica did not do
@@ -112,7 +115,10 @@ class GetBatch final : public Operation {
     void answer_rest(wire::Status status) override;
 
     void go_on(std::uint64_t now_ms, Actions& actions);  // whatever comes next
-    bool ask_lookup(Actions& actions);                   // false: nothing to look up
+    void recall(std::uint32_t index, LocationStamp now);
+    void remember(std::uint32_t index, const wire::LookupRecord& record);
+    void tell_accesses(std::uint64_t now_ms);
+    bool ask_lookup(std::uint64_t now_ms, Actions& actions);  // false: nothing to look up
     bool on_lookup(wire::Bytes body);
     void locate(std::uint32_t index, const wire::LookupRecord& record, std::uint32_t first_place);
     bool is_where_it_was(const Entry& entry, const wire::LookupRecord& record,
@@ -148,12 +154,14 @@ class GetBatch final : public Operation {
     std::vector<wire::ReplicaPlace> places_;
     std::vector<std::uint32_t> asked_;  // keys of the lookup under way
     std::vector<std::string_view> asked_keys_;
+    LocationStamp asked_at_;  // when it was first sent
     std::vector<wire::SegmentId> asked_segments_;
     std::vector<Stripe> stripes_;
     std::unordered_map<wire::SegmentId, Route> routes_;
     std::vector<wire::ReadItem> items_scratch_;
     std::size_t next_to_look_up_ = 0;
     std::size_t open_reads_ = 0;
+    std::size_t recalled_count_ = 0;   // entries that were
     std::size_t waiting_count_ = 0;    // kWaiting: every node that has it is busy
     std::uint64_t busy_delay_ms_ = 0;  // of the latest such wait
     bool some_failed_ = false;         // look through all entries again

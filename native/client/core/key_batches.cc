@@ -30,6 +30,7 @@ bool KeyBatch::on_answer(wire::Bytes body, std::uint64_t now_ms, Actions& action
     const auto& asked = slice_.asked;
     if (!statuses || statuses->size() != asked.size()) return false;
     for (std::size_t i = 0; i < asked.size(); ++i) statuses_[asked[i]] = (*statuses)[i];
+    if (verb_ == wire::Verb::kRemove) cluster_.bar(slice_.asked_keys, now_ms);
     ask_next(now_ms, actions);
     return true;
 }

@@ -367,6 +367,10 @@ void PutBatch::writes_done(Actions& actions) {
 bool PutBatch::on_committed(wire::Bytes body, std::uint64_t now_ms, Actions& actions) {
     const auto statuses = wire::parse_statuses(body);
     if (!statuses || statuses->size() != grants_.size()) return false;
+    std::vector<std::string_view> changed;
+    changed.reserve(grants_.size());
+    for (const auto& grant : grants_) changed.push_back(items_[grant.index].key);
+    cluster_.bar(changed, now_ms);
     for (std::size_t i = 0; i < grants_.size(); ++i) settle(grants_[i], (*statuses)[i], now_ms);
     next_round(now_ms, actions);
     return true;

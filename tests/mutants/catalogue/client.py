@@ -183,8 +183,8 @@ MUTANTS = [
         (
             Edit(
                 "native/client/core/get_batch.cc",
-                "    finish();\n    if (!capacities_.empty()) release_leases(now_ms);",
-                "    finish();",
+                "    release_leases(now_ms);\n    if (recalled_count_ > 0)",
+                "    if (recalled_count_ > 0)",
             ),
         ),
         (native(CORE, "a_read_gives_back_every_lease_it_was_granted"),),
