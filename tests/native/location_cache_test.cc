@@ -185,6 +185,21 @@ TEST(who_only_asks_what_there_is_asks_the_master) {
     CHECK_EQUAL(lookups(w), 2U);
 }
 
+TEST(long_calls_neither_remember_nor_recall) {
+    World w;
+    w.location_ttl = kTtl;
+    std::vector<std::string> keys;
+    for (std::size_t i = 0; i <= kRecalledKeysMax; ++i) keys.push_back("k" + std::to_string(i));
+    put(w, keys, std::vector<std::string>(keys.size(), "x"));
+    w.now_ms += 1;
+    get(w, keys);
+    CHECK_EQUAL(w.cluster.locations().counts(w.now_ms).entries, 0U);
+    keys.pop_back();
+    get(w, keys);
+    get(w, keys);
+    CHECK_EQUAL(lookups(w), 2U);
+}
+
 TEST(another_session_remembers_nothing) {
     Found w;
     const auto asked = w.cluster.location_stamp(w.now_ms);

@@ -28,6 +28,7 @@ GetBatch::GetBatch(Cluster& cluster, std::uint64_t deadline_ms, std::span<const 
       results_(keys.size()),
       entries_(keys.size()) {
     if (options.user_metadata) user_metadata_.resize(keys.size());
+    may_recall_ = options.may_recall && keys.size() <= kRecalledKeysMax;
 }
 
 void GetBatch::set_capacities(std::vector<std::uint64_t> capacities) { capacities_ = std::move(capacities); }
@@ -37,7 +38,7 @@ void GetBatch::begin(std::uint64_t now_ms, Actions& actions) {
         if (!wire::is_valid_key(keys_[i])) answer(i, wire::Status::kInvalidKey);
         if (!capacities_.empty() && capacities_[i] == kNotWanted) entries_[i].step = Step::kAnswered;
     }
-    if (options_.may_recall) {
+    if (may_recall_) {
         const auto now = cluster_.location_stamp(now_ms);
         for (std::uint32_t i = 0; i < keys_.size(); ++i) recall(i, now);
     }
@@ -137,7 +138,7 @@ void GetBatch::recall(std::uint32_t index, LocationStamp now) {
 }
 
 void GetBatch::remember(std::uint32_t index, const wire::LookupRecord& record) {
-    if (record.location_ttl == 0 || record.replica_count > kRememberedPlacesMax) return;
+    if (!may_recall_ || record.location_ttl == 0 || record.replica_count > kRememberedPlacesMax) return;
     Location location{record.put_id, record.size, record.replica_count, {}};
     const auto first = places_.begin() + entries_[index].first_place;
     std::copy(first, first + record.replica_count, location.places.begin());

@@ -95,7 +95,7 @@ MUTANTS = [
     Mutant(
         "questions-are-answered-from-memory",
         "Who only asks what there is hears what was there before.",
-        (Edit(GET, "    if (options_.may_recall) {", "    if (options_.may_recall || true) {"),),
+        (Edit(GET, "    may_recall_ = options.may_recall && keys", "    may_recall_ = keys"),),
         (native(CACHE, "who_only_asks_what_there_is_asks_the_master"),),
     ),
     # -- the master
