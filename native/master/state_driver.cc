@@ -31,10 +31,12 @@ wire::Buffer text_body(std::string_view text) {
 
 // Places are remembered until a remove may be answered without the word of a node. Two periods of the clock:
 // one for its reading's age, one for the drift between this machine's clock and a reader's.
+constexpr std::uint64_t kMarginMs = 2 * kClockPeriodMs;
+
 metadata::Options remembered(metadata::Options metadata, const DriverOptions& options) {
-    constexpr std::uint64_t kMarginMs = 2 * kClockPeriodMs;
-    metadata.location_ttl_ms =
+    const auto ttl_ms =
         options.remove_confirm_timeout_ms - std::min(options.remove_confirm_timeout_ms, kMarginMs);
+    metadata.location_ttl_ms = std::min(ttl_ms, wire::kLocationTtlMsMax);
     return metadata;
 }
 
@@ -52,6 +54,7 @@ StateDriver::StateDriver(const metadata::Options& metadata, const DriverOptions&
       clock_(clock),
       epoch_(epoch),
       started_ms_(steady_ms()),
+      remembered_ms_(std::min(options.remove_confirm_timeout_ms, wire::kLocationTtlMsMax + kMarginMs)),
       metadata_(remembered(metadata, options), epoch, master, seed) {}
 
 StateDriver::~StateDriver() { stop(); }
@@ -413,7 +416,7 @@ StateDriver::Progress StateDriver::settle(const CallPtr& call, Outbox& outbox) {
         call->needs_kept = std::max(call->needs_kept, expulsion_generation_);
     }
     const std::uint64_t now_ms = steady_ms();
-    call->waits_out = call->waits_out || may_be_remembered(*call, now_ms);
+    wait_out_memory(*call, now_ms);
     if (!waits_for_confirmation(*call)) {
         finish(call, outbox);
     } else if (is_stopped_) {
@@ -508,6 +511,10 @@ void StateDriver::expire_parked(std::uint64_t now_ms, Outbox& outbox) {
         ++space_timeouts_total_;
         metadata_.refuse_waiting(call->command, now_ms);
         finish(call, outbox);
+    }
+    for (auto at = confirm_waiters_.begin(); at != confirm_waiters_.end();) {
+        const CallPtr call = *at++;
+        finish_if_confirmed(call, outbox);
     }
     // By both clocks: the bounded one may have stood still when they began to wait, and lets nodes answer
     // that were stopped with this master; the other one is as long for who remembers a place.

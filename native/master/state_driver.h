@@ -130,7 +130,8 @@ class StateDriver {
     bool is_kept(const Call& call) const;
     void finish_if_confirmed(const CallPtr& call, Outbox& outbox);
     bool parking_is_full(std::size_t times = 1) const;
-    bool may_be_remembered(const Call& call, std::uint64_t now_ms) const;
+    void wait_out_memory(Call& call, std::uint64_t now_ms) const;
+    void note_memory(Call& call, std::uint64_t since_ms) const;
     std::uint64_t steady_ms() const;
     void park(const CallPtr& call, std::list<CallPtr>& where);
     void unpark(const CallPtr& call);
@@ -158,6 +159,7 @@ class StateDriver {
     RequestMetrics metrics_;
     std::atomic<std::uint64_t> epoch_;
     const std::uint64_t started_ms_;
+    const std::uint64_t remembered_ms_;  // no place is for longer
 
     StateLock lock_;  // everything below
     metadata::Metadata metadata_;

@@ -36,9 +36,9 @@ struct StateDriver::Call : std::enable_shared_from_this<StateDriver::Call> {
     std::vector<wire::ReplicaId> awaited;  // retired by it; those still unconfirmed are in awaited_
     std::size_t unconfirmed = 0;
     bool met_lost_copy = false;  // on a segment that left the pool without its node's agreement
-    // A place where somebody remembers what it ended may be served by a node that cannot be told: its answer
-    // waits for all of remove_confirm_timeout_ms.
-    bool waits_out = false;
+    // Until then somebody may remember a place of what it ended at a node that cannot be told. Of
+    // steady_ms().
+    std::uint64_t remembered_until_ms = 0;
     std::uint64_t waits_until_ms = 0;  // parked for confirmation: of steady_ms(), as well as deadline_ms
     std::uint64_t needs_kept = 0;      // tombstones of this generation, before it is answered
 };

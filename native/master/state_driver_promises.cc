@@ -9,8 +9,8 @@ namespace mooncake::master {
 // ---- under the lock ----
 
 bool StateDriver::waits_for_confirmation(const Call& call) const {
-    const bool waits =
-        (call.unconfirmed > 0 && !call.command.retired().empty()) || call.waits_out || !is_kept(call);
+    const bool waits = (call.unconfirmed > 0 && !call.command.retired().empty()) ||
+                       call.remembered_until_ms != 0 || !is_kept(call);
     return waits && options_.remove_confirm_timeout_ms > 0;
 }
 
@@ -20,14 +20,18 @@ bool StateDriver::is_kept(const Call& call) const {
 
 // Somebody may remember a place of what this ended at a node that nobody can tell: one that left the pool, or
 // one that has not come yet to this master, which followed another.
-bool StateDriver::may_be_remembered(const Call& call, std::uint64_t now_ms) const {
-    if (!promises_no_more_reads(call.command.verb())) return false;
-    const std::uint64_t timeout_ms = options_.remove_confirm_timeout_ms;
-    const bool is_new_here = call.command.ends_unseen() && now_ms - started_ms_ < timeout_ms;
-    const bool is_unheard = unheard_ms_ != 0 && now_ms - unheard_ms_ < timeout_ms;
+void StateDriver::wait_out_memory(Call& call, std::uint64_t now_ms) const {
+    if (!promises_no_more_reads(call.command.verb())) return;
+    if (call.command.ends_unseen()) note_memory(call, started_ms_);
     const bool ends_something =
         call.met_lost_copy || call.command.ended_lately() || !call.command.retired().empty();
-    return is_new_here || (is_unheard && ends_something);
+    if (unheard_ms_ != 0 && ends_something) note_memory(call, unheard_ms_);
+    if (call.remembered_until_ms <= now_ms) call.remembered_until_ms = 0;
+}
+
+// Since then no lookup has told of those places.
+void StateDriver::note_memory(Call& call, std::uint64_t since_ms) const {
+    call.remembered_until_ms = std::max(call.remembered_until_ms, since_ms + remembered_ms_);
 }
 
 void StateDriver::await_confirmation(Call* call, wire::ReplicaId replica) {
@@ -52,13 +56,13 @@ void StateDriver::replica_lost(wire::ReplicaId replica, bool may_be_served, Outb
     const auto [first, last] = awaited_.equal_range(replica);
     for (auto found = first; found != last; ++found) {
         found->second->needs_kept = metadata_.generation_due();
-        found->second->waits_out = found->second->waits_out || may_be_served;
+        if (may_be_served) note_memory(*found->second, steady_ms());
     }
     replica_confirmed(replica, outbox);
 }
 
 void StateDriver::finish_if_confirmed(const CallPtr& call, Outbox& outbox) {
-    const bool is_over = call->unconfirmed == 0 && is_kept(*call) && !call->waits_out;
+    const bool is_over = call->unconfirmed == 0 && is_kept(*call) && call->remembered_until_ms <= steady_ms();
     if (is_over && call->parked_in == &confirm_waiters_) finish(call, outbox);
 }
 

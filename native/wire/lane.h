@@ -242,6 +242,7 @@ struct MatchPrefixReply {
 static_assert(sizeof(MatchPrefixReply) == 8);
 
 inline constexpr std::uint64_t kLocationTtlUnitMs = 8;
+inline constexpr std::uint64_t kLocationTtlMsMax = 0xFF * kLocationTtlUnitMs;
 // lookup answers: u32 count, u32 zero, a LookupRecord each, then the ReplicaPlace of all, in order.
 struct LookupRecord {
     Status status = Status::kOk;

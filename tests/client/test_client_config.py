@@ -59,3 +59,14 @@ def test_a_bad_timeout_in_the_environment_is_named(heard: str) -> None:
 def test_a_bad_setting_is_named_with_its_value(address: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         client_config(address, settings, environment={})
+
+
+def test_the_location_cache_is_on_unless_the_call_or_the_environment_says_otherwise() -> None:
+    heard = {"MOONCAKE_LOCATION_CACHE": "OFF"}
+    assert client_config("m:1", {}, environment={}).location_cache == "on"
+    assert client_config("m:1", {}, environment=heard).location_cache == "off"
+    assert client_config("m:1", {"location_cache": "on"}, environment=heard).location_cache == "on"
+    with pytest.raises(InvalidArgument, match="MOONCAKE_LOCATION_CACHE='no' .* choose one of on, off"):
+        client_config("m:1", {}, environment={"MOONCAKE_LOCATION_CACHE": "no"})
+    with pytest.raises(InvalidArgument, match="location_cache_max: 0 is not in 1"):
+        client_config("m:1", {"location_cache_max": 0}, environment={})

@@ -27,8 +27,9 @@ Put put_upsert(Cluster& cluster, std::string_view key) {
 
 // A second node, so that there is one to put to when the first has left.
 struct TwoNodes : Cluster {
-    TwoNodes()
-        : other(wire::Role::kNode),
+    explicit TwoNodes(DriverOptions options = {})
+        : Cluster(options),
+          other(wire::Role::kNode),
           other_session(world.open_session(3, other.link)),
           other_segment(world.mount(other_session, 1024 * kKiB, other.link)) {}
 
@@ -122,6 +123,21 @@ TEST(what_lay_on_a_node_that_just_left_is_answered_late) {
     CHECK_EQUAL(only_status(committed), Status::kOk);
     // It left more than a second ago by now: nobody remembers its places.
     CHECK(cluster.world.remove(cluster.session, later, cluster.client.link)->came());
+}
+
+// However long removes may wait for confirmations.
+TEST(nothing_waits_longer_than_places_are_remembered) {
+    DriverOptions options;
+    options.remove_confirm_timeout_ms = 600'000;
+    TwoNodes cluster(options);
+    const auto key = cluster.key_on(cluster.segment);
+    CHECK_EQUAL(told_ms(cluster, key), wire::kLocationTtlMsMax);
+    cluster.lose_node();
+    const auto removed = cluster.world.remove(cluster.session, key, cluster.client.link);
+    cluster.world.pass(wire::kLocationTtlMsMax);
+    CHECK(!removed->came());
+    cluster.world.pass(150);
+    CHECK(removed->came());
 }
 
 TEST(a_full_parking_place_answers_no_commit_before_its_time) {

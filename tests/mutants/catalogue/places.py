@@ -105,8 +105,8 @@ MUTANTS = [
         (
             Edit(
                 DRIVER,
-                "options.remove_confirm_timeout_ms - std::min(options.remove_confirm_timeout_ms, kMarginMs);",
-                "options.remove_confirm_timeout_ms + 0 * kMarginMs;",
+                "        options.remove_confirm_timeout_ms - std::min(options.remove_confirm_timeout_ms, kMarginMs);",
+                "        options.remove_confirm_timeout_ms + 0 * kMarginMs;",
             ),
         ),
         (native(OWED, "places_may_be_remembered_for_less_than_a_remove_may_wait"),),
@@ -141,7 +141,7 @@ MUTANTS = [
         (
             Edit(
                 PROMISES,
-                "        found->second->waits_out = found->second->waits_out || may_be_served;\n",
+                "        if (may_be_served) note_memory(*found->second, steady_ms());\n",
                 "        (void)may_be_served;\n",
             ),
         ),
@@ -153,8 +153,8 @@ MUTANTS = [
         (
             Edit(
                 PROMISES,
-                "return is_new_here || (is_unheard && ends_something);",
-                "return is_new_here || (is_unheard && ends_something && now_ms == 0);",
+                "    if (unheard_ms_ != 0 && ends_something) note_memory(call, unheard_ms_);",
+                "    (void)ends_something;",
             ),
         ),
         (native(OWED, "what_lay_on_a_node_that_just_left_is_answered_late"),),
