@@ -66,7 +66,7 @@ def test_the_location_cache_is_on_unless_the_call_or_the_environment_says_otherw
     assert client_config("m:1", {}, environment={}).location_cache == "on"
     assert client_config("m:1", {}, environment=heard).location_cache == "off"
     assert client_config("m:1", {"location_cache": "on"}, environment=heard).location_cache == "on"
-    with pytest.raises(InvalidArgument, match="MOONCAKE_LOCATION_CACHE='no' .* choose one of on, off"):
+    with pytest.raises(InvalidArgument, match=r"MOONCAKE_LOCATION_CACHE='no' .* choose one of on, off"):
         client_config("m:1", {}, environment={"MOONCAKE_LOCATION_CACHE": "no"})
-    with pytest.raises(InvalidArgument, match="location_cache_max: 0 is not in 1"):
+    with pytest.raises(InvalidArgument, match=r"location_cache_max: 0 is not in 1"):
         client_config("m:1", {"location_cache_max": 0}, environment={})
