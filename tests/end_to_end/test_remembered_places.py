@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 
+import processes
 import pytest
-from test_lost_nodes import HANG_S, lose, node_process
 
 from mooncake_client import Store
-from mooncake_store import _core
 from mooncake_store.errors import ObjectNotFound
 
 
@@ -53,22 +52,20 @@ def test_remembered_reads_are_hits_of_the_master() -> None:
 @pytest.mark.slow
 def test_a_node_that_could_not_be_told_serves_nobody_after_the_remove() -> None:
     """The reader remembers the place; the node sleeps through the remove and wakes with the value."""
-    master = _core.Master(client_ttl_ms=600_000)
-    master.start()
-    lane = f"127.0.0.1:{master.lane_port}"
-    try:
+    hang_ms = processes.HANG_S * 1_000
+    with processes.master(processes.free_port(), "--client_ttl=600") as master:
+        address = processes.address_of(master)
         with (
-            node_process(lane) as node,
-            Store(lane=lane, rpc_timeout_ms=HANG_S * 1_000) as writer,
-            Store(lane=lane, rpc_timeout_ms=HANG_S * 1_000, location_cache="on") as reader,
+            processes.node(address) as node,
+            Store(address, rpc_timeout_ms=hang_ms) as writer,
+            Store(address, rpc_timeout_ms=hang_ms, location_cache="on") as reader,
         ):
+            node.wait_for(processes.NODE_READY)
             for round_ in range(3):
                 key = f"key-{round_}"
                 writer.put(key, b"value")
                 assert reader.get(key) == b"value"
-                lose(node, signal.SIGSTOP)
+                node.stop()
                 writer.remove(key)
-                node.send_signal(signal.SIGCONT)
+                node.send(signal.SIGCONT)
                 assert reader.get(key) is None
-    finally:
-        master.stop()
