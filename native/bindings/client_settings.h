@@ -104,8 +104,7 @@ void define_settings(Bound& bound, Made (*make)(const client::Options&, More...)
         "connections_a_peer_max"_a = defaults.connections_a_peer_max,
         "bytes_in_flight_a_peer_max"_a = defaults.bytes_in_flight_a_peer_max,
         "checksums"_a = defaults.checksums, "location_cache_max"_a = defaults.location_cache_max,
-        "control"_a = "auto", "bridge"_a = nb::none(),
-        "shared_memory"_a = defaults.shared_memory, names...);
+        "control"_a = "auto", "bridge"_a = nb::none(), "shared_memory"_a = defaults.shared_memory, names...);
 }
 
 }  // namespace mooncake::bindings

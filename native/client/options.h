@@ -34,8 +34,8 @@ struct Options {
     std::uint32_t connections_a_peer_max = 8;
     std::uint64_t bytes_in_flight_a_peer_max = 256u << 20;
     std::uint32_t location_cache_max = 16'384;  // keys whose places are remembered; 0: none
-    bool checksums = true;      // computed when writing, checked when reading
-    bool shared_memory = true;  // with nodes of this host that lend it; else TCP
+    bool checksums = true;                      // computed when writing, checked when reading
+    bool shared_memory = true;                  // with nodes of this host that lend it; else TCP
     Control control = Control::kAuto;
     StartBridge start_bridge;  // empty: there is only the lane
 };
