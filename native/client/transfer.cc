@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cassert>
 
 #include "net/event_loop.h"
@@ -170,9 +171,10 @@ std::vector<PartAnswer>& ReadTransfer::answers() {
 IoResult ReadTransfer::receive(std::uint64_t wait_until_ms) {
     while (true) {
         if (in_payload_) {
-            const auto result = socket().try_receive_into(unreceived_);
+            const auto result = socket().try_receive_into(unreceived_, received_);
             if (result != IoResult::kDone) return result;
-            on_payload();
+            in_payload_ = false;
+            assembly_.settle(verdicts_);
             if (!has_more_) return IoResult::kDone;
         }
         wire::FrameHeader header;
@@ -210,21 +212,33 @@ IoResult ReadTransfer::on_head(const wire::FrameHeader& header, wire::Bytes head
         ranges_.push_back({&verdicts_[i], sizeof(wire::Verdict)});
     }
     unreceived_ = ranges_;
+    range_ = 0;
+    range_bytes_ = 0;
     in_payload_ = true;
     return IoResult::kWouldBlock;
 }
 
-void ReadTransfer::on_payload() {
-    in_payload_ = false;
+// Checksums what came, range by range, each followed by its verdict.
+void ReadTransfer::on_received(std::size_t bytes) {
     const auto ranges = assembly_.ranges();
-    if (read_.checksums) {
-        for (const auto& range : ranges) {
+    while (bytes > 0) {
+        const auto& range = ranges[range_];
+        const std::uint64_t of_range =
+            std::min<std::uint64_t>(bytes, range.length - std::min(range.length, range_bytes_));
+        if (of_range > 0) {
             const auto& part = parts()[range.part];
+            const std::uint8_t* from = target(part) + part.offset + range.offset + range_bytes_;
             auto& checksum = assembly_.answers()[range.part].checksum;
-            checksum = wire::crc32c(checksum, target(part) + part.offset + range.offset, range.length);
+            checksum = wire::crc32c(checksum, from, of_range);
         }
+        const std::uint64_t end = range.length + sizeof(wire::Verdict);
+        const std::uint64_t taken = std::min<std::uint64_t>(bytes, end - range_bytes_);
+        bytes -= taken;
+        range_bytes_ += taken;
+        if (range_bytes_ < end) continue;
+        ++range_;
+        range_bytes_ = 0;
     }
-    assembly_.settle(verdicts_);
 }
 
 }  // namespace mooncake::client

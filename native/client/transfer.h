@@ -131,7 +131,9 @@ class ReadTransfer final : public Transfer {
           read_(read),
           targets_(targets),
           views_(views),
-          assembly_(read.parts) {
+          assembly_(read.parts),
+          received_(read.checksums ? net::ClientSocket::Received([this](std::size_t n) { on_received(n); })
+                                   : net::ClientSocket::Received()) {
         peer = read.peer;
         for (std::size_t i = 0; i < read.parts.size(); ++i) {
             assembly_.answers()[i].checksum = read.parts[i].checksum_seed;
@@ -151,7 +153,7 @@ class ReadTransfer final : public Transfer {
     }
     net::IoResult receive(std::uint64_t wait_until_ms) override;
     net::IoResult on_head(const wire::FrameHeader& header, wire::Bytes head);
-    void on_payload();
+    void on_received(std::size_t bytes);
 
     const NodeRead& read_;
     // Where a part's value goes.
@@ -172,6 +174,9 @@ class ReadTransfer final : public Transfer {
     std::vector<wire::Verdict> verdicts_;
     std::vector<iovec> ranges_;
     std::span<iovec> unreceived_;
+    const net::ClientSocket::Received received_;  // empty: nothing is computed of the bytes
+    std::size_t range_ = 0;                       // of the frame: the one whose bytes come next,
+    std::uint64_t range_bytes_ = 0;               // and how much of it and its verdict is here
 };
 
 }  // namespace mooncake::client

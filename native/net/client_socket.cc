@@ -66,7 +66,7 @@ struct ClientSocket::State {
     // With MSG_DONTWAIT: as far as it goes now. Without: one system call that may wait, so that a peer who
     // sends byte by byte cannot hold the caller beyond its deadline.
     IoResult receive_frame(wire::FrameHeader& header, wire::Bytes& body, int flags);
-    IoResult receive_into(std::span<iovec>& targets, int flags);
+    IoResult receive_into(std::span<iovec>& targets, int flags, const Received& received = {});
 
     // Calls `receive` with the flags that suit the deadline until it answers anything but kWouldBlock.
     template <class Receive>
@@ -185,14 +185,19 @@ IoResult ClientSocket::State::receive_frame(wire::FrameHeader& header, wire::Byt
     }
 }
 
-IoResult ClientSocket::State::receive_into(std::span<iovec>& targets, int flags) {
-    buffer.drain_into(targets);
+IoResult ClientSocket::State::receive_into(std::span<iovec>& targets, int flags, const Received& received) {
+    const std::size_t drained = buffer.drain_into(targets);
+    if (received && drained > 0) received(drained);
+    const std::size_t bytes_max = received ? kHotBytes : ~std::size_t{0};
     while (!targets.empty()) {
         std::size_t asked = 0;
-        const ssize_t n = receive_some(fd.get(), targets, asked, flags);
+        const ssize_t n = receive_some(fd.get(), targets, asked, flags, bytes_max);
         if (n > 0) {
-            skip_bytes(targets, static_cast<std::size_t>(n));
-            if (flags == 0 && !targets.empty()) return IoResult::kWouldBlock;
+            const auto count = static_cast<std::size_t>(n);
+            skip_bytes(targets, count);
+            if (received) received(count);
+            // Less than was asked for was all there is: the next call would find nothing.
+            if ((flags == 0 || count < asked) && !targets.empty()) return IoResult::kWouldBlock;
         } else if (n == 0) {
             return fail(IoResult::kClosed, "closed the connection amid a payload");
         } else if (!must_repeat(errno, flags)) {
@@ -206,8 +211,8 @@ IoResult ClientSocket::try_receive_frame(wire::FrameHeader& header, wire::Bytes&
     return state_->receive_frame(header, body, MSG_DONTWAIT);
 }
 
-IoResult ClientSocket::try_receive_into(std::span<iovec>& targets) {
-    return state_->receive_into(targets, MSG_DONTWAIT);
+IoResult ClientSocket::try_receive_into(std::span<iovec>& targets, const Received& received) {
+    return state_->receive_into(targets, MSG_DONTWAIT, received);
 }
 
 int ClientSocket::fd() const { return state_->fd.get(); }
@@ -226,8 +231,11 @@ const std::shared_ptr<ViewLink>& ClientSocket::share_link() {
 std::uint64_t ClientSocket::next_request_id() { return ++state_->last_request; }
 const std::string& ClientSocket::error() const { return state_->error; }
 
+bool ClientSocket::has_unread() const { return !state_->buffer.empty(); }
+bool ClientSocket::is_reusable() const { return !has_unread() && !(state_->link && state_->link->is_over()); }
+
 bool ClientSocket::is_idle_healthy() {
-    if (!state_->buffer.empty() || (state_->link && state_->link->is_over())) return false;
+    if (!is_reusable()) return false;
     state_->buffer.release_large();
     std::uint8_t byte;
     return ::recv(state_->fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && would_block(errno);

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,10 @@ namespace mooncake::net {
 enum class IoResult : std::uint8_t { kDone, kWouldBlock, kDeadline, kClosed, kMalformed };
 
 class ClientDial;
+
+// What is received at a time when somebody looks at it at once: a core's own cache holds it beside the
+// kernel's copy, and one system call more for so many bytes costs nothing.
+inline constexpr std::size_t kHotBytes = 256u << 10;
 
 class ClientSocket {
   public:
@@ -49,7 +54,9 @@ class ClientSocket {
     // advanced past what was moved. kWouldBlock: poll fd() and call again.
     IoResult try_send(std::span<iovec>& pieces);
     IoResult try_receive_frame(wire::FrameHeader& header, wire::Bytes& body);
-    IoResult try_receive_into(std::span<iovec>& targets);
+    // received: hears of every piece that was added, of at most kHotBytes, while it is still in the cache.
+    using Received = std::function<void(std::size_t bytes)>;
+    IoResult try_receive_into(std::span<iovec>& targets, const Received& received = {});
 
     int fd() const;
     const wire::Uuid& peer_process() const;
@@ -60,9 +67,11 @@ class ClientSocket {
     const std::shared_ptr<ViewLink>& share_link();
     ViewLink* link();  // nullptr: nobody asked
     const std::string& error()
-        const;               // after anything but kDone or kWouldBlock: the address and what happened
-    bool is_idle_healthy();  // nothing unread and not closed by the peer: fit to be reused
-    void shutdown();         // any thread: wakes a blocked owner, whose call then answers kClosed
+        const;                 // after anything but kDone or kWouldBlock: the address and what happened
+    bool has_unread() const;   // bytes that were received and that nobody took
+    bool is_reusable() const;  // as far as can be told without asking the kernel
+    bool is_idle_healthy();    // nothing unread and not closed by the peer: fit to be reused
+    void shutdown();           // any thread: wakes a blocked owner, whose call then answers kClosed
 
   private:
     friend class ClientDial;

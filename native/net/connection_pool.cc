@@ -15,7 +15,8 @@ ConnectionPool::Taken ConnectionPool::take(bool fresh, std::uint64_t bytes,
     while (!idle_.empty()) {
         Idle last = std::move(idle_.back());
         idle_.pop_back();
-        if (last.socket->is_idle_healthy()) {
+        const bool is_recent = monotonic_ms() < last.since_ms + kTrustedMs;
+        if (is_recent ? last.socket->is_reusable() : last.socket->is_idle_healthy()) {
             ++in_use_;
             bytes_in_flight_ += bytes;
             socket = std::move(last.socket);

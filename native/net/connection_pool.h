@@ -16,6 +16,10 @@
 namespace mooncake::net {
 
 inline constexpr std::uint64_t kIdleMaxMs = 60'000;  // a connection that is not used is closed after this
+// One that was used so recently is given as it is: asking the kernel first whether its peer has closed it
+// would cost every request a system call, and a user who finds it closed asks again on a new one all the
+// same.
+inline constexpr std::uint64_t kTrustedMs = 1'000;
 
 class ConnectionPool {
   public:

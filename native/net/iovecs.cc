@@ -19,7 +19,8 @@ void* scratch() {
 
 }  // namespace
 
-ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked, int flags) {
+ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked, int flags,
+                     std::size_t bytes_max) {
     std::array<iovec, kIovecsACall> pieces;
     std::size_t count = 0;
     asked = 0;
@@ -30,8 +31,9 @@ ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked,
             piece.iov_base = scratch();
             piece.iov_len = std::min(target.iov_len, kScratchBytes);
         }
+        piece.iov_len = std::min(piece.iov_len, bytes_max - asked);
         asked += piece.iov_len;
-        if (piece.iov_len < target.iov_len) break;
+        if (piece.iov_len < target.iov_len || asked == bytes_max) break;
     }
     msghdr message{};
     message.msg_iov = pieces.data();

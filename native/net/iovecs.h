@@ -35,7 +35,9 @@ inline void skip_bytes(std::span<iovec>& pieces, std::size_t moved) {
 }
 
 // One recvmsg into the front of `targets` (a null base: into memory nobody reads), which must not be empty
-// and must not start with an empty entry. Returns what recvmsg does; `asked`: how much it could have been.
-ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked, int flags);
+// and must not start with an empty entry. Returns what recvmsg does; `asked`: how much it could have been, at
+// most bytes_max.
+ssize_t receive_some(int fd, std::span<const iovec> targets, std::size_t& asked, int flags,
+                     std::size_t bytes_max = ~std::size_t{0});
 
 }  // namespace mooncake::net

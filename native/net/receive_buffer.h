@@ -48,8 +48,10 @@ class ReceiveBuffer {
         }
     }
 
-    // Copies what is here into the front of `targets` (a null base: drops it) and advances them.
-    void drain_into(std::span<iovec>& targets) {
+    // Copies what is here into the front of `targets` (a null base: drops it) and advances them; how many
+    // bytes.
+    std::size_t drain_into(std::span<iovec>& targets) {
+        const std::size_t before = begin_;
         skip_bytes(targets, 0);
         while (!empty() && !targets.empty()) {
             const std::size_t n = std::min(targets.front().iov_len, end_ - begin_);
@@ -59,6 +61,7 @@ class ReceiveBuffer {
             begin_ += n;
             skip_bytes(targets, n);
         }
+        return begin_ - before;
     }
 
   private:

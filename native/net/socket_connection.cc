@@ -125,14 +125,17 @@ void SocketConnection::receive() {
         }
         const auto count = static_cast<std::size_t>(n);
         received += count;
-        if (receiving_payload_) {
+        const bool was_payload = receiving_payload_;
+        if (was_payload) {
             payload_since_ms_ = monotonic_ms();
             skip_bytes(targets_left_, count);
         } else {
             buffer_.add(count);
         }
         process();
-        if (count < asked) return;
+        // Less than was asked for was all there is, and after a payload its sender waits for the answer: the
+        // next call would find nothing. Where that is wrong, the loop calls again.
+        if (count < asked || (was_payload && !receiving_payload_)) return;
     }
 }
 

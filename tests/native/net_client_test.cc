@@ -1,10 +1,12 @@
 // ClientSocket and net::connect against Server, and addresses as text.
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <atomic>
 
 #include "net/client_socket.h"
+#include "net/connection_pool.h"
 #include "net_harness.h"
 
 using namespace harness;
@@ -131,6 +133,68 @@ TEST(payloads_are_scattered_and_pipelined_answers_kept_apart) {
         }
     }
     CHECK(socket->is_idle_healthy());
+}
+
+TEST(received_bytes_are_told_as_they_come_and_never_more_than_stay_hot) {
+    const wire::Buffer payload = pattern(3u << 20);
+    TestServer server(serve(payload));
+    const auto socket = dial_server(server.port());
+    for (const std::uint64_t size : {std::uint64_t{5}, std::uint64_t{70'000}, std::uint64_t{3u << 20}}) {
+        wire::Buffer asked;
+        wire::Writer(asked).put(size);
+        send_frame(*socket, make_frame(wire::Verb::kRead, size, asked));
+        wire::FrameHeader header;
+        wire::Bytes body;
+        CHECK(socket->receive_frame(header, body, soon()) == net::IoResult::kDone);
+        wire::Buffer target(size, 0);
+        std::vector<iovec> pieces{{target.data(), 1}, {target.data() + 1, size - 1}};
+        std::span<iovec> left = pieces;
+        std::size_t told = 0;
+        const net::ClientSocket::Received received = [&](std::size_t bytes) {
+            CHECK(bytes > 0 && bytes <= net::kHotBytes);
+            CHECK(std::equal(target.begin() + static_cast<std::ptrdiff_t>(told),
+                             target.begin() + static_cast<std::ptrdiff_t>(told + bytes),
+                             payload.begin() + static_cast<std::ptrdiff_t>(told)));
+            told += bytes;
+        };
+        while (true) {
+            const auto result = socket->try_receive_into(left, received);
+            if (result == net::IoResult::kDone) break;
+            CHECK(result == net::IoResult::kWouldBlock);
+            CHECK(net::wait_for(socket->fd(), POLLIN, soon()));
+        }
+        CHECK_EQUAL(told, size);
+    }
+}
+
+TEST(a_pool_gives_what_was_used_just_now_without_a_look_and_never_what_holds_bytes) {
+    TestServer server(serve({}));
+    net::ConnectionPool pool(2, 1);
+    std::unique_ptr<net::ClientSocket> socket;
+    CHECK(pool.take(false, 0, socket) == net::ConnectionPool::Taken::kSlot);
+    pool.give_back(dial_server(server.port()), 0);
+    server.server.stop();
+    // Its owner finds out, and asks again on a new one.
+    CHECK(pool.take(false, 0, socket) == net::ConnectionPool::Taken::kConnection);
+    wire::FrameHeader header;
+    wire::Bytes body;
+    CHECK(socket->receive_frame(header, body, soon()) == net::IoResult::kClosed);
+
+    TestServer other(serve({}));
+    auto holds_bytes = dial_server(other.port());
+    wire::Buffer requests = ping(1, "one");
+    const wire::Buffer second = ping(2, "two");
+    requests.insert(requests.end(), second.begin(), second.end());
+    send_frame(*holds_bytes, requests);
+    CHECK(holds_bytes->receive_frame(header, body, soon()) == net::IoResult::kDone);
+    if (!holds_bytes->has_unread()) {
+        CHECK(holds_bytes->receive_frame(header, body, soon()) == net::IoResult::kDone);
+        return;  // the answers came one by one
+    }
+    pool.drop(0);
+    CHECK(pool.take(false, 0, socket) == net::ConnectionPool::Taken::kSlot);
+    pool.give_back(std::move(holds_bytes), 0);
+    CHECK(pool.take(false, 0, socket) == net::ConnectionPool::Taken::kSlot);
 }
 
 TEST(a_refusal_gives_its_status_and_words) {
