@@ -759,6 +759,26 @@ class BufferHandle(Buffer):
         """Whether something holds it by the buffer protocol."""
     def __len__(self) -> int: ...
 
+class PackedMemory:
+    """The memory of a batch, packed; calls take it instead of a list. A sequence of (address, length).
+
+    Holds the objects' buffers, but nothing that an address stands for. May serve several calls.
+    """
+
+    @staticmethod
+    def of_values(values: Sequence[object]) -> PackedMemory:
+        """Plain bytes to be put: bytes, bytearray, memoryview. TypeError names the first that is none."""
+    @staticmethod
+    def of_targets(targets: Sequence[object]) -> PackedMemory:
+        """Memory to be filled. TypeError names the first that has no contiguous writable bytes."""
+    @staticmethod
+    def of_addresses(addresses: Sequence[int], sizes: Sequence[int]) -> PackedMemory:
+        """ValueError names the first whose address or size is no int above 0."""
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> tuple[int, int]: ...
+    @property
+    def size_bytes(self) -> int: ...
+
 class OpenValues:
     """Values that were found, not yet read. One thread at a time."""
 
@@ -820,7 +840,7 @@ class Client:
     def put_many(
         self,
         keys: Sequence[_Key],
-        values: Sequence[_Memory | list[_Memory]],
+        values: Sequence[_Memory | list[_Memory]] | PackedMemory,
         *,
         replica_count: int = 1,
         flags: int = 0,
@@ -845,7 +865,7 @@ class Client:
     ) -> tuple[list[bytes | int], list[bytes]]:
         """Each value as bytes, or its status."""
     def get_into_many(
-        self, keys: Sequence[_Key], targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+        self, keys: Sequence[_Key], targets: Sequence[_Memory | None] | PackedMemory, *, timeout_ms: int = 0
     ) -> tuple[list[int], list[int]]:
         """Statuses and lengths; with BUFFER_OVERFLOW the length is the value's size."""
     def view_many(
@@ -853,7 +873,12 @@ class Client:
     ) -> list[View | int]:
         """A view of each value, or its status. verify: mapped values are compared with checksums, too."""
     def get_ranges_many(
-        self, keys: Sequence[_Key], offsets: Sequence[int], targets: Sequence[_Memory], *, timeout_ms: int = 0
+        self,
+        keys: Sequence[_Key],
+        offsets: Sequence[int],
+        targets: Sequence[_Memory] | PackedMemory,
+        *,
+        timeout_ms: int = 0,
     ) -> tuple[list[int], list[int]]:
         """Fill each target from that offset of its key's value: statuses, and put_ids of what was read.
 
@@ -870,7 +895,7 @@ class Client:
         """
 
     def read_into(
-        self, opened: OpenValues, targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+        self, opened: OpenValues, targets: Sequence[_Memory | None] | PackedMemory, *, timeout_ms: int = 0
     ) -> tuple[list[int], list[int]]:
         """Statuses and lengths, as get_into_many; None leaves a key out (its status stays). Once only.
 
@@ -971,7 +996,7 @@ class AsyncClient:
     def put_many(
         self,
         keys: Sequence[_Key],
-        values: Sequence[_Memory | list[_Memory]],
+        values: Sequence[_Memory | list[_Memory]] | PackedMemory,
         *,
         replica_count: int = 1,
         flags: int = 0,
@@ -990,16 +1015,21 @@ class AsyncClient:
         self, keys: Sequence[_Key], *, verify: bool = False, timeout_ms: int = 0
     ) -> PendingCall[list[View | int]]: ...
     def get_into_many(
-        self, keys: Sequence[_Key], targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+        self, keys: Sequence[_Key], targets: Sequence[_Memory | None] | PackedMemory, *, timeout_ms: int = 0
     ) -> PendingCall[tuple[list[int], list[int]]]: ...
     def get_ranges_many(
-        self, keys: Sequence[_Key], offsets: Sequence[int], targets: Sequence[_Memory], *, timeout_ms: int = 0
+        self,
+        keys: Sequence[_Key],
+        offsets: Sequence[int],
+        targets: Sequence[_Memory] | PackedMemory,
+        *,
+        timeout_ms: int = 0,
     ) -> PendingCall[tuple[list[int], list[int]]]: ...
     def open(
         self, keys: Sequence[_Key], *, user_metadata: bool = False, to_read: bool = True, timeout_ms: int = 0
     ) -> PendingCall[OpenValues]: ...
     def read_into(
-        self, opened: OpenValues, targets: Sequence[_Memory | None], *, timeout_ms: int = 0
+        self, opened: OpenValues, targets: Sequence[_Memory | None] | PackedMemory, *, timeout_ms: int = 0
     ) -> PendingCall[tuple[list[int], list[int]]]: ...
     def exists_many(
         self, keys: Sequence[_Key], *, hold: bool = True, timeout_ms: int = 0

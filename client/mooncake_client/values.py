@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 METADATA_BYTES_MAX: Final = 128  # proto/FRAMES.md: user metadata of a value
 _NUMPY, _TORCH = "n", "t"
+_NAMED_KINDS: Final = "biufc"
+"""Kinds of dtypes that the buffer protocol can name."""
 _SHAPES_MAX: Final = 1024
 """Metadata texts that are remembered; an engine's blocks have a handful of dtypes and shapes."""
 
@@ -129,6 +131,8 @@ def _encode_numpy(value: Any) -> Encoded:
     contiguous = array if array.flags.c_contiguous else numpy.ascontiguousarray(array)
     if contiguous.nbytes == 0:
         return Encoded(b"", metadata, contiguous)
+    if contiguous.dtype.kind in _NAMED_KINDS:
+        return Encoded(contiguous, metadata, contiguous)
     # As bytes, because the buffer protocol cannot name every dtype (datetime64, ml_dtypes).
     return Encoded(contiguous.reshape(-1).view(numpy.uint8), metadata, contiguous)
 

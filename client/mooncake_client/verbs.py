@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal
 
-from mooncake_client.answers import MISSES, Call, Key, Steps, positional, shown
+from mooncake_client.answers import MISSES, Call, Key, Steps, positional, raise_if_unanswered, shown
 from mooncake_client.arguments import (
     check_count,
     encode_all,
@@ -123,6 +124,18 @@ def put_many(
     digests = _parent_digests(store.config.tenant, keys, parents)
     if not keys:
         return []
+    with suppress(TypeError):  # other values than plain bytes are encoded one by one below
+        packed = _core.PackedMemory.of_values(values)
+        try:
+            statuses: list[int] = yield client.put_many(
+                keys, packed, parents=digests, timeout_ms=timeout, **options
+            )
+            answers = _put_answers(store, keys, statuses, timeout, lambda i: packed[i][1])
+            raise_if_unanswered(answers)
+            return answers
+        except ValueError as error:
+            if isinstance(error, StoreError):
+                raise  # else a key that cannot be one: below each is answered at its index
     encoded, refused = encode_all(values)
     column = encoded if digests is None else list(zip(encoded, digests, strict=True))
 
@@ -148,19 +161,31 @@ def put_many(
             statuses = yield ask_part(slice(None), buffers, timeout)
         else:
             statuses = yield from put_in_parts(link, buffers, timeout, ask_part)
-        call: Call | None = None
-        answers: list[PutAnswer | StoreError] = []
-        for index, status in enumerate(statuses):
-            if status == 0:
-                answers.append("stored")
-            elif status == Status.OBJECT_ALREADY_EXISTS:
-                answers.append("exists")
-            else:
-                call = call or store._call("put", timeout)
-                answers.append(call.error(status, keys[index], size_bytes(values[index])))
-        return answers
+        return _put_answers(store, keys, statuses, timeout, lambda i: size_bytes(values[i]))
 
     return (yield from positional(keys, column, refused, ask))
+
+
+def _put_answers(
+    store: StoreHandle,
+    keys: Sequence[Key],
+    statuses: Sequence[int],
+    timeout: int,
+    size_of: Callable[[int], int],
+) -> list[PutAnswer | StoreError]:
+    if not any(statuses):
+        return ["stored"] * len(statuses)
+    call: Call | None = None
+    answers: list[PutAnswer | StoreError] = []
+    for index, status in enumerate(statuses):
+        if status == 0:
+            answers.append("stored")
+        elif status == Status.OBJECT_ALREADY_EXISTS:
+            answers.append("exists")
+        else:
+            call = call or store._call("put", timeout)
+            answers.append(call.error(status, keys[index], size_of(index)))
+    return answers
 
 
 def _parent_digests(
@@ -305,6 +330,16 @@ def get_into_many(
     client, timeout = store._client(), store._timeout(timeout_ms)
     if not keys:
         return []
+    with suppress(TypeError):  # a tensor, or one that cannot be filled: looked at one by one below
+        packed = _core.PackedMemory.of_targets(targets)
+        try:
+            statuses, lengths = yield client.get_into_many(keys, packed, timeout_ms=timeout)
+            return raise_if_unanswered(
+                _read_answers(store, keys, statuses, lengths, timeout, lambda i: packed[i][1])
+            )
+        except ValueError as error:
+            if isinstance(error, StoreError):
+                raise  # else a key that cannot be one: below each is answered at its index
     memory: list[Any] = []
     refused: dict[int, StoreError] = {}
     for index, target in enumerate(targets):
@@ -325,27 +360,38 @@ def get_into_many(
             statuses, lengths = yield ask_part(slice(None), buffers, timeout)
         else:
             statuses, lengths = yield from get_in_parts(link, buffers, timeout, ask_part)
-        if not any(statuses):
-            return list(lengths)
-        call = store._call("get", timeout)
-        answers: list[int | StoreError | None] = []
-        for index, status in enumerate(statuses):
-            if status == 0:
-                answers.append(lengths[index])
-            elif status in MISSES:
-                answers.append(None)
-            elif status == Status.BUFFER_OVERFLOW:
-                answers.append(
-                    BufferTooSmall(
-                        f"the value of key {shown(keys[index])} has {lengths[index]} bytes; "
-                        f"the buffer has {memory[index].size_bytes}"
-                    )
-                )
-            else:
-                answers.append(call.error(status, keys[index]))
-        return answers
+        return _read_answers(store, keys, statuses, lengths, timeout, lambda i: memory[i].size_bytes)
 
     return (yield from positional(keys, memory, refused, ask))
+
+
+def _read_answers(
+    store: StoreHandle,
+    keys: Sequence[Key],
+    statuses: Sequence[int],
+    lengths: Sequence[int],
+    timeout: int,
+    room_of: Callable[[int], int],
+) -> list[int | StoreError | None]:
+    if not any(statuses):
+        return list(lengths)
+    call = store._call("get", timeout)
+    answers: list[int | StoreError | None] = []
+    for index, status in enumerate(statuses):
+        if status == 0:
+            answers.append(lengths[index])
+        elif status in MISSES:
+            answers.append(None)
+        elif status == Status.BUFFER_OVERFLOW:
+            answers.append(
+                BufferTooSmall(
+                    f"the value of key {shown(keys[index])} has {lengths[index]} bytes; "
+                    f"the buffer has {room_of(index)}"
+                )
+            )
+        else:
+            answers.append(call.error(status, keys[index]))
+    return answers
 
 
 # ---- what exists

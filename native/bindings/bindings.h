@@ -12,6 +12,7 @@ void bind_directory(nanobind::module_& module);
 void bind_range_allocator(nanobind::module_& module);
 void bind_wire_functions(nanobind::module_& module);
 void bind_metadata(nanobind::module_& module);
+void bind_packed_memory(nanobind::module_& module);
 void bind_client(nanobind::module_& module);
 void bind_buffer_handle(nanobind::module_& module);
 void bind_view(nanobind::module_& module);

@@ -1,6 +1,7 @@
 #include "bindings/client_arguments.h"
 
 #include <charconv>
+#include <cstring>
 
 #include "wire/limits.h"
 
@@ -119,7 +120,76 @@ iovec HeldBuffers::add(nb::handle object, bool writable, const char* what, std::
     return {buffer.buf, static_cast<std::size_t>(buffer.len)};
 }
 
+iovec HeldBuffers::add_target(nb::handle object, std::size_t index) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_WRITABLE | PyBUF_ND | PyBUF_FORMAT) != 0) {
+        raise_buffer(at("targets", index), object);
+    }
+    held_.push_back(buffer);
+    if (buffer.format != nullptr && std::strchr(buffer.format, 'O') != nullptr) {
+        raise_type(at("targets", index) + " holds Python objects, which have no writable bytes");
+    }
+    return {buffer.buf, static_cast<std::size_t>(buffer.len)};
+}
+
+PackedMemory PackedMemory::of_values(nb::handle values) {
+    const FastSequence sequence(values, "values");
+    PackedMemory packed;
+    packed.buffers_.reserve(sequence.size());
+    packed.pieces_.reserve(sequence.size());
+    for (std::size_t i = 0; i < sequence.size(); ++i) {
+        PyObject* value = sequence[i].ptr();
+        if (!PyBytes_CheckExact(value) && !PyByteArray_CheckExact(value) && !PyMemoryView_Check(value)) {
+            raise_type(at("values", i) + " is no plain bytes but " + kind_of(value));
+        }
+        packed.pieces_.push_back(packed.buffers_.add(value, false, "values", i));
+    }
+    return packed;
+}
+
+PackedMemory PackedMemory::of_targets(nb::handle targets) {
+    const FastSequence sequence(targets, "targets");
+    PackedMemory packed;
+    packed.is_writable_ = true;
+    packed.buffers_.reserve(sequence.size());
+    packed.pieces_.reserve(sequence.size());
+    for (std::size_t i = 0; i < sequence.size(); ++i) {
+        packed.pieces_.push_back(packed.buffers_.add_target(sequence[i], i));
+    }
+    return packed;
+}
+
+PackedMemory PackedMemory::of_addresses(nb::handle addresses, nb::handle sizes) {
+    const FastSequence from(addresses, "addresses");
+    const FastSequence lengths(sizes, "sizes");
+    if (from.size() != lengths.size()) {
+        raise_value(std::to_string(from.size()) + " addresses but " + std::to_string(lengths.size()) +
+                    " sizes");
+    }
+    PackedMemory packed;
+    packed.is_writable_ = true;
+    packed.pieces_.reserve(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        const bool are_ints = PyLong_CheckExact(from[i].ptr()) && PyLong_CheckExact(lengths[i].ptr());
+        const auto address = are_ints ? PyLong_AsSsize_t(from[i].ptr()) : 0;
+        const auto length = are_ints ? PyLong_AsSsize_t(lengths[i].ptr()) : 0;
+        if (address <= 0 || length <= 0) {
+            PyErr_Clear();
+            raise_value(at("addresses", i) + " and its size must be ints above 0");
+        }
+        packed.pieces_.push_back({reinterpret_cast<void*>(address), static_cast<std::size_t>(length)});
+    }
+    return packed;
+}
+
 PutValues::PutValues(nb::handle values) {
+    if (nb::isinstance<PackedMemory>(values)) {
+        packed_ = nb::borrow(values);
+        const auto pieces = nb::cast<const PackedMemory&>(values).pieces();
+        values_.reserve(pieces.size());
+        for (const auto& piece : pieces) values_.push_back({&piece, 1, piece.iov_len});
+        return;
+    }
     const FastSequence sequence(values, "values");
     std::vector<std::size_t> ends;
     for (std::size_t i = 0; i < sequence.size(); ++i) {
@@ -143,18 +213,29 @@ PutValues::PutValues(nb::handle values) {
 }
 
 GetTargets::GetTargets(nb::handle targets) {
+    if (nb::isinstance<PackedMemory>(targets)) {
+        packed_ = nb::borrow(targets);
+        const auto& packed = nb::cast<const PackedMemory&>(targets);
+        if (!packed.is_writable()) raise_type("targets were packed as values, which are only read");
+        targets_.reserve(packed.pieces().size());
+        for (const auto& piece : packed.pieces()) add(piece);
+        return;
+    }
     const FastSequence sequence(targets, "targets");
-    // An empty target has an address all the same: without one the key would count as not wanted.
-    static std::uint8_t nowhere;
     for (std::size_t i = 0; i < sequence.size(); ++i) {
         if (sequence[i].is_none()) {
             targets_.push_back({});
-            continue;
+        } else {
+            add(buffers_.add(sequence[i], true, "targets", i));
         }
-        const auto piece = buffers_.add(sequence[i], true, "targets", i);
-        auto* data = static_cast<std::uint8_t*>(piece.iov_base);
-        targets_.push_back({data != nullptr ? data : &nowhere, piece.iov_len});
     }
+}
+
+// An empty target has an address all the same: without one the key would count as not wanted.
+void GetTargets::add(const iovec& piece) {
+    static std::uint8_t nowhere;
+    auto* data = static_cast<std::uint8_t*>(piece.iov_base);
+    targets_.push_back({data != nullptr ? data : &nowhere, piece.iov_len});
 }
 
 }  // namespace mooncake::bindings

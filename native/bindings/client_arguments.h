@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "client/transfer.h"
@@ -54,34 +55,63 @@ class HeldBuffers {
     ~HeldBuffers();
     HeldBuffers(const HeldBuffers&) = delete;
     HeldBuffers& operator=(const HeldBuffers&) = delete;
+    HeldBuffers(HeldBuffers&& other) noexcept : held_(std::exchange(other.held_, {})) {}
 
+    void reserve(std::size_t count) { held_.reserve(count); }
     // An object with contiguous bytes, or a pair (address, length) that the caller keeps valid.
     iovec add(nb::handle object, bool writable, const char* what, std::size_t index);
+    // A target: only an object, and none that holds references to others, which bytes would overwrite.
+    iovec add_target(nb::handle object, std::size_t index);
 
   private:
     std::vector<Py_buffer> held_;
 };
 
-// Values to be put: each a buffer, a pair (address, length), or a list of those.
+// The memory of a batch, packed before the call: what a thousand Python objects cost is paid in one turn of
+// native code. Holds the objects' buffers, but nothing that an address stands for.
+class PackedMemory {
+  public:
+    // Plain bytes to be put: bytes, bytearray, memoryview. Others (arrays, tensors) may have a dtype and
+    // shape to be told too.
+    static PackedMemory of_values(nb::handle values);
+    // Memory to be filled: whatever gives its bytes, in order and writable, and holds no Python objects.
+    static PackedMemory of_targets(nb::handle targets);
+    // One address > 0 and one size > 0 each, as ints; the caller keeps them valid.
+    static PackedMemory of_addresses(nb::handle addresses, nb::handle sizes);
+
+    std::span<const iovec> pieces() const { return pieces_; }
+    bool is_writable() const { return is_writable_; }
+
+  private:
+    HeldBuffers buffers_;
+    std::vector<iovec> pieces_;
+    bool is_writable_ = false;
+};
+
+// Values to be put: each a buffer, a pair (address, length), or a list of those; or all of them packed.
 class PutValues {
   public:
     explicit PutValues(nb::handle values);
     std::span<const client::Value> values() const { return values_; }
 
   private:
+    nb::object packed_;  // whose pieces these are, if they came so
     HeldBuffers buffers_;
     std::vector<iovec> pieces_;
     std::vector<client::Value> values_;
 };
 
 // Targets to be filled: each a writable buffer, a pair (address, length), or None for a key that is not
-// wanted.
+// wanted; or all of them packed.
 class GetTargets {
   public:
     explicit GetTargets(nb::handle targets);
     std::span<const client::Target> targets() const { return targets_; }
 
   private:
+    void add(const iovec& piece);
+
+    nb::object packed_;
     HeldBuffers buffers_;
     std::vector<client::Target> targets_;
 };

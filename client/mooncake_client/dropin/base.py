@@ -54,7 +54,12 @@ class StoreBase:
     # ---- batches
 
     def _put_values(
-        self, keys: Sequence[Key], values: Sequence[Memory], config: ReplicateConfig, *, upsert: bool
+        self,
+        keys: Sequence[Key],
+        values: Sequence[Memory] | _core.PackedMemory,
+        config: ReplicateConfig,
+        *,
+        upsert: bool,
     ) -> list[int]:
         """One code a key."""
         count = len(keys)
@@ -64,33 +69,40 @@ class StoreBase:
         refused = refusal(config, count)
         if refused != OK:
             return [refused] * count
-        good = [i for i in range(count) if keys[i] and values[i] is not None]
+        good: Sequence[int] = range(count)
+        if not isinstance(values, _core.PackedMemory) or not all(keys):
+            good = [i for i in good if keys[i] and values[i] is not None]
         if not good:
             return [INVALID_PARAMS] * count
         if len(good) < count:
             keys, values = [keys[i] for i in good], [values[i] for i in good]
         statuses = client.put_many(keys, values, **put_options(config, upsert=upsert))
-        codes = [OK if status == 0 else put_code(status) for status in statuses]
-        if any(codes):
+        codes = statuses
+        if any(statuses):
+            codes = [OK if status == 0 else put_code(status) for status in statuses]
             log.debug("put: %s", client.why())
         return codes if len(good) == count else _at(good, codes, count)
 
-    def _read_into(self, keys: Sequence[Key], targets: Sequence[Memory]) -> list[int]:
+    def _read_into(self, keys: Sequence[Key], targets: Sequence[Memory] | _core.PackedMemory) -> list[int]:
         """Bytes read, or a code, a key."""
         count = len(keys)
         client = self._client()
         if client is None:
             return [INVALID_PARAMS] * count
-        good = [i for i in range(count) if targets[i] is not None]
+        good: Sequence[int] = range(count)
+        if not isinstance(targets, _core.PackedMemory):
+            good = [i for i in good if targets[i] is not None]
         if not good:
             return [INVALID_PARAMS] * count
         if len(good) < count:
             keys, targets = [keys[i] for i in good], [targets[i] for i in good]
         statuses, lengths = client.get_into_many(keys, targets)
-        found = [
-            length if status == 0 else read_code(status)
-            for status, length in zip(statuses, lengths, strict=True)
-        ]
+        found = lengths
+        if any(statuses):
+            found = [
+                length if status == 0 else read_code(status)
+                for status, length in zip(statuses, lengths, strict=True)
+            ]
         return found if len(good) == count else _at(good, found, count)
 
     def _read_values(self, keys: Sequence[Key]) -> list[_core.BufferHandle | int]:
@@ -149,7 +161,10 @@ def key_of(key: Any) -> Key:
 
 
 def keys_of(keys: Any) -> list[Key]:
-    return [key_of(key) for key in items_of(keys, "keys")]
+    items = items_of(keys, "keys")
+    if set(map(type, items)) <= {str, bytes}:
+        return items
+    return [key_of(key) for key in items]
 
 
 def items_of(items: Any, name: str) -> list[Any]:
@@ -169,6 +184,14 @@ def memory_of(pointer: Any, size: Any) -> tuple[int, int] | None:
 
 def memories_of(pointers: Any, sizes: Any) -> list[tuple[int, int] | None]:
     return [memory_of(pointer, size) for pointer, size in zip(pointers, sizes, strict=True)]
+
+
+def packed_memories_of(pointers: Any, sizes: Any) -> list[tuple[int, int] | None] | _core.PackedMemory:
+    """The same, packed where all of them are memory."""
+    try:
+        return _core.PackedMemory.of_addresses(pointers, sizes)
+    except (TypeError, ValueError):
+        return memories_of(pointers, sizes)
 
 
 def bytes_of(value: Any) -> memoryview | bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import operator
 
-from mooncake_client.dropin.base import StoreBase, items_of, key_of, keys_of, memories_of, memory_of
+from mooncake_client.dropin.base import StoreBase, items_of, key_of, keys_of, memory_of, packed_memories_of
 from mooncake_client.dropin.codes import INVALID_PARAMS, OK
 from mooncake_client.dropin.replicate_config import DEFAULT_CONFIG, ReplicateConfig
 
@@ -134,7 +134,7 @@ class Buffers(StoreBase):
         pointers, lengths = items_of(buffer_ptrs, "buffer_ptrs"), items_of(sizes, "sizes")
         if not len(names) == len(pointers) == len(lengths):
             return [INVALID_PARAMS] * len(names)
-        return self._put_values(names, memories_of(pointers, lengths), config, upsert=upsert)
+        return self._put_values(names, packed_memories_of(pointers, lengths), config, upsert=upsert)
 
     # ---- get
 
@@ -147,4 +147,4 @@ class Buffers(StoreBase):
         pointers, lengths = items_of(buffer_ptrs, "buffer_ptrs"), items_of(sizes, "sizes")
         if not len(names) == len(pointers) == len(lengths):
             return [INVALID_PARAMS] * len(names)
-        return self._read_into(names, memories_of(pointers, lengths))
+        return self._read_into(names, packed_memories_of(pointers, lengths))

@@ -178,7 +178,12 @@ class MeasuredClient:
         began = time.perf_counter_ns()
         statuses = self._client.put_many(keys, values, **options)
         elapsed = _us_since(began)
-        moved = sum(_size_of(value) for value, status in zip(values, statuses, strict=True) if status == 0)
+        if isinstance(values, _core.PackedMemory) and not any(statuses):
+            moved = values.size_bytes
+        else:
+            moved = sum(
+                _size_of(value) for value, status in zip(values, statuses, strict=True) if status == 0
+            )
         kind = "upsert" if options.get("flags", 0) & UPSERT else "put"
         self._metrics.record_write(kind, len(keys), moved, elapsed)
         return statuses
