@@ -17,6 +17,11 @@ WORKING_SET_BYTES: Final = 64 * MIB
 SLOTS_MAX: Final = 1024
 KEY_BYTES: Final = 115
 
+STEP_ASKED: Final = 2
+"""An engine's step asks for so many times the keys that are there, the first of which are."""
+STEP_BUFFERS: Final = 30
+"""Layers of the engine: pieces of memory that a value is spread over."""
+
 OURS: Final = "ours"
 RAW: Final = "raw"
 """Columns that begin so are raw loops; the best of them, by its median, is the limit."""
@@ -203,6 +208,14 @@ def works(table_keys: int) -> tuple[Work, ...]:
             ),
         ),
         *_transfers(),
+        Work(
+            "engine step: 2048 asked, 1024 x 64 KiB read into 30 buffers each",
+            "step",
+            64 * KIB,
+            1024,
+            rows=(Row(targets=(_times("mooncake", 5),)),),
+        ),
+        Work("pack 1000 addresses and sizes", "pack", 4 * KIB, 1000, rows=(Row(),)),
         Work(
             "same-host get 16 MiB",
             "get_same_host",

@@ -760,7 +760,7 @@ class BufferHandle(Buffer):
     def __len__(self) -> int: ...
 
 class PackedMemory:
-    """The memory of a batch, packed; calls take it instead of a list. A sequence of (address, length).
+    """The memory of a batch, packed: what calls take instead of a list of memory or of lists of it.
 
     Holds the objects' buffers, but nothing that an address stands for. May serve several calls.
     """
@@ -774,8 +774,15 @@ class PackedMemory:
     @staticmethod
     def of_addresses(addresses: Sequence[int], sizes: Sequence[int]) -> PackedMemory:
         """ValueError names the first whose address or size is no int above 0."""
+    @staticmethod
+    def of_pieces(all_addresses: Sequence[Sequence[int]], all_sizes: Sequence[Sequence[int]]) -> PackedMemory:
+        """Several each, which make up one value; neighbours are joined. ValueError names one without memory.
+
+        get_into_many reads such a value into memory of its own first, and spreads it when it is verified.
+        """
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> tuple[int, int]: ...
+    def __getitem__(self, index: int) -> Any: ...
+    def size_of(self, index: int) -> int: ...
     @property
     def size_bytes(self) -> int: ...
 

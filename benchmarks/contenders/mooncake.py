@@ -5,7 +5,6 @@ Values travel over TCP between the two clients, which are two processes. The mod
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import signal
 import sys
@@ -15,7 +14,7 @@ from typing import Any, Final
 from mooncake.store import MooncakeDistributedStore
 
 from benchmarks.contender import Settings, WrongAnswer
-from benchmarks.contenders.store import StoreContender
+from benchmarks.contenders.store import StoreContender, address_of, step_of
 from benchmarks.processes import ServerError, free_port
 
 DISTRIBUTION: Final = "mooncake-transfer-engine-non-cuda"
@@ -37,6 +36,7 @@ class Mooncake(StoreContender):
             "lookup_many",
             "get_same_host",
             "put_same_host",
+            "step",
         )
     )
 
@@ -73,7 +73,7 @@ class Mooncake(StoreContender):
         self._store = _connected(address, 0)
         for memory in (self.memory.source, self.memory.target):
             _expect(
-                0, self._store.register_buffer(_address(memory), self.memory.size_bytes), "register_buffer"
+                0, self._store.register_buffer(address_of(memory), self.memory.size_bytes), "register_buffer"
             )
         return importlib.metadata.version(DISTRIBUTION)
 
@@ -86,7 +86,7 @@ class Mooncake(StoreContender):
         return [self.servers[0].pid]
 
     def pieces(self, memory: Any, value_bytes: int, count: int) -> list[Any]:
-        base = _address(memory)
+        base = address_of(memory)
         return [(base + index * value_bytes, value_bytes) for index in range(count)]
 
     def exists(self, key: str) -> None:
@@ -113,6 +113,11 @@ class Mooncake(StoreContender):
         if self._store.batch_get_into(keys, addresses, sizes) != sizes:
             raise WrongAnswer("batch_get_into: a value is missing")
 
+    def step(
+        self, asked: list[str], keys: list[str], addresses: list[list[int]], sizes: list[list[int]]
+    ) -> None:
+        step_of(self._store, asked, keys, addresses, sizes)
+
     def put_many(self, keys: list[str], sources: list[Any]) -> None:
         addresses, sizes = [source[0] for source in sources], [source[1] for source in sources]
         answers = self._store.batch_put_from(keys, addresses, sizes)
@@ -128,10 +133,6 @@ class Mooncake(StoreContender):
 def _expect(wanted: int, got: int, call: str) -> None:
     if got != wanted:
         raise WrongAnswer(f"{call}: {got}, not {wanted}")
-
-
-def _address(memory: Any) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def _connected(master: str, segment_bytes: int) -> Any:

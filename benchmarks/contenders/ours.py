@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from benchmarks.contender import Settings, WrongAnswer
 from benchmarks.contenders import raw
-from benchmarks.contenders.store import StoreContender
+from benchmarks.contenders.store import StoreContender, step_of
 from benchmarks.work import OURS, Work
 from mooncake_client import Store
+from mooncake_client.dropin import MooncakeDistributedStore
 from mooncake_store import _core
 
 MASTER: Final = "from mooncake_master.cli import main; raise SystemExit(main())"
@@ -24,7 +25,10 @@ _HEADER_BYTES: Final = 24
 class Ours(StoreContender):
     name = OURS
     verbs = frozenset(
-        ("exists", "get", "put", "read", "get_many", "put_many", "exists_many", "lookup_many", "pump")
+        (
+            *("exists", "get", "put", "read", "get_many", "put_many", "exists_many", "lookup_many"),
+            *("pump", "step", "pack"),
+        )
     )
 
     def __init__(self, settings: Settings) -> None:
@@ -60,9 +64,15 @@ class Ours(StoreContender):
         client = self._store._client()
         assert isinstance(client, _core.Client)  # a Store waits
         self._client = client
+        self._dropin = MooncakeDistributedStore()
+        settings = {"global_segment_size": 0, "master_server_addr": f"127.0.0.1:{grpc_port}"}
+        if self._dropin.setup({"local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", **settings}):
+            raise WrongAnswer("the drop-in store does not start; the log says why")
         return _core.version()
 
     def stop(self) -> None:
+        if self._store is not None:
+            self._dropin.close()
         for store in (self._store, self._remembering):
             if store is not None:
                 store.close()
@@ -102,6 +112,14 @@ class Ours(StoreContender):
         sizes = self.store.get_into_many(keys, targets)
         if any(size != len(target) for size, target in zip(sizes, targets, strict=True)):
             raise WrongAnswer(f"get of {len(keys)} keys: {sizes[:3]}...")
+
+    def step(
+        self, asked: list[str], keys: list[str], addresses: list[list[int]], sizes: list[list[int]]
+    ) -> None:
+        step_of(self._dropin, asked, keys, addresses, sizes)
+
+    def pack(self, addresses: list[int], sizes: list[int]) -> None:
+        _core.PackedMemory.of_addresses(addresses, sizes)
 
     def put_many(self, keys: list[str], sources: list[Any]) -> None:
         answers = self.store.put_many(keys, sources)

@@ -116,7 +116,10 @@ def round_trips(handle: int, answer: Any, answer_bytes: int, count: int) -> list
 class Raw(Contender):
     name = RAW
     verbs = frozenset(
-        ("exists", "get", "put", "read", "get_many", "put_many", "get_same_host", "put_same_host", "pump")
+        (
+            *("exists", "get", "put", "read", "get_many", "put_many", "get_same_host", "put_same_host"),
+            *("pump", "step"),
+        )
     )
 
     def __init__(self, settings: Settings) -> None:
@@ -158,7 +161,7 @@ class Raw(Contender):
         if work.verb == "get_same_host":
             return {f"{RAW}, memcpy": self._timed(work, duration_s, lambda n: self._copies(work, n))}
         family = "Unix " if work.verb == "put_same_host" else ""
-        operation = GET if work.verb.startswith("get") else PUT
+        operation = PUT if work.verb.startswith("put") else GET
         loops = [(_socket_name(count, family), 0) for count in CONNECTIONS]
         if operation == GET:
             loops.append((_socket_name(2, family), 1))

@@ -6,19 +6,20 @@ calls, outside the times. Standard library only.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import count
+from itertools import count, pairwise, repeat
 from time import perf_counter_ns
 from typing import Any, Final
 
-from benchmarks.contender import Contender, Memory, Settings
+from benchmarks.contender import Contender, Memory, Settings, WrongAnswer
 from benchmarks.figures import Sample, sample_of
 from benchmarks.processes import cpu_ns, resident_bytes
-from benchmarks.work import KEY_BYTES, Work
+from benchmarks.work import KEY_BYTES, STEP_ASKED, STEP_BUFFERS, Work
 
 CALLS_MIN: Final = 3
 CALLS_MAX: Final = 5_000
@@ -88,6 +89,16 @@ class StoreContender(Contender):
 
     def read(self, located: Any, target: Any) -> None:
         """Get a value whose place is known."""
+        raise NotImplementedError
+
+    def step(
+        self, asked: list[str], keys: list[str], addresses: list[list[int]], sizes: list[list[int]]
+    ) -> None:
+        """See how many of the keys asked for are there from the first on, and read these, spread."""
+        raise NotImplementedError
+
+    def pack(self, addresses: list[int], sizes: list[int]) -> None:
+        """Make of Python's lists what the native client takes."""
         raise NotImplementedError
 
     def pump(self, work: Work, key: str, duration_s: float) -> int:
@@ -203,6 +214,12 @@ class StoreContender(Contender):
             return self._reads(work)
         if work.verb.startswith("put"):
             return self._puts(work)
+        if work.verb == "step":
+            return self._steps(work)
+        if work.verb == "pack":
+            base, size = address_of(self.memory.target), work.value_bytes
+            addresses = [base + index * size for index in range(work.count)]
+            return repeat(partial(self.pack, addresses, [size] * work.count)), _nothing
         targets = self.pieces(self.memory.target, work.value_bytes, work.slots * work.count)
 
         def in_turn(call: Callable[[int], object], length: int) -> Iterator[Call]:
@@ -238,6 +255,27 @@ class StoreContender(Contender):
 
         return reads(), lambda: self.memory.check(0, work.value_bytes)
 
+    def _steps(self, work: Work) -> tuple[Iterator[Call], Callable[[], None]]:
+        """Into memory as engines have it: a buffer of all keys a layer."""
+        keys, base = self._present, address_of(self.memory.target)
+        asked = keys + [self._new_key(work) for _ in range((STEP_ASKED - 1) * len(keys))]
+        cuts = [index * work.value_bytes // STEP_BUFFERS for index in range(STEP_BUFFERS + 1)]
+        places = [
+            [(cut * len(keys) + number * (end - cut), end - cut) for cut, end in pairwise(cuts)]
+            for number in range(len(keys))
+        ]
+        addresses = [[base + offset for offset, _ in one] for one in places]
+        sizes = [[size for _, size in one] for one in places]
+
+        def check() -> None:
+            for number in (0, len(keys) - 1):
+                read = b"".join(self.memory.target[at : at + size] for at, size in places[number])
+                begin = number * work.value_bytes
+                if read != self.memory.source[begin : begin + work.value_bytes]:
+                    raise WrongAnswer(f"the value of {keys[number]} is not what was put")
+
+        return repeat(partial(self.step, asked, keys, addresses, sizes)), check
+
     def _puts(self, work: Work) -> tuple[Iterator[Call], Callable[[], None]]:
         sources = self.pieces(self.memory.source, work.value_bytes, work.slots * work.count)
         put: list[str] = []
@@ -261,6 +299,23 @@ class StoreContender(Contender):
                 self.remove_many(put[begin : begin + TABLE_BATCH])
 
         return puts(), check_and_remove
+
+
+def step_of(
+    store: Any, asked: list[str], keys: list[str], addresses: list[list[int]], sizes: list[list[int]]
+) -> None:
+    """A step by the methods of Mooncake's store, which ours has too."""
+    found = store.batch_is_exist(asked)
+    hit = next((index for index, one in enumerate(found) if one != 1), len(found))
+    if hit != len(keys):
+        raise WrongAnswer(f"{hit} keys are there, not {len(keys)}")
+    answers = store.batch_get_into_multi_buffers(keys, addresses, sizes)
+    if answers != [sum(one) for one in sizes]:
+        raise WrongAnswer(f"batch_get_into_multi_buffers: {answers[:3]}...")
+
+
+def address_of(memory: Any) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def _nothing() -> None:

@@ -130,7 +130,7 @@ def put_many(
             statuses: list[int] = yield client.put_many(
                 keys, packed, parents=digests, timeout_ms=timeout, **options
             )
-            answers = _put_answers(store, keys, statuses, timeout, lambda i: packed[i][1])
+            answers = _put_answers(store, keys, statuses, timeout, packed.size_of)
             raise_if_unanswered(answers)
             return answers
         except ValueError as error:
@@ -334,9 +334,7 @@ def get_into_many(
         packed = _core.PackedMemory.of_targets(targets)
         try:
             statuses, lengths = yield client.get_into_many(keys, packed, timeout_ms=timeout)
-            return raise_if_unanswered(
-                _read_answers(store, keys, statuses, lengths, timeout, lambda i: packed[i][1])
-            )
+            return raise_if_unanswered(_read_answers(store, keys, statuses, lengths, timeout, packed.size_of))
         except ValueError as error:
             if isinstance(error, StoreError):
                 raise  # else a key that cannot be one: below each is answered at its index

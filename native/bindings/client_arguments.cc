@@ -1,8 +1,10 @@
 #include "bindings/client_arguments.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
+#include "net/iovecs.h"
 #include "wire/limits.h"
 
 namespace mooncake::bindings {
@@ -159,25 +161,68 @@ PackedMemory PackedMemory::of_targets(nb::handle targets) {
     return packed;
 }
 
+namespace {
+
+// Of two lists of ints; throws where one of the two is no memory. An empty piece is memory of no bytes.
+iovec address_and_size(nb::handle address, nb::handle size, const char* what, std::size_t index) {
+    const bool are_ints = PyLong_CheckExact(address.ptr()) && PyLong_CheckExact(size.ptr());
+    const auto at_address = are_ints ? PyLong_AsSsize_t(address.ptr()) : 0;
+    const auto length = are_ints ? PyLong_AsSsize_t(size.ptr()) : -1;
+    if (length < 0 || (at_address <= 0 && length > 0)) {
+        PyErr_Clear();
+        raise_value(at(what, index) + " and its size must be ints above 0");
+    }
+    return {reinterpret_cast<void*>(at_address), static_cast<std::size_t>(length)};
+}
+
+void check_lengths(const FastSequence& addresses, const FastSequence& sizes) {
+    if (addresses.size() == sizes.size()) return;
+    raise_value(std::to_string(addresses.size()) + " addresses but " + std::to_string(sizes.size()) +
+                " sizes");
+}
+
+}  // namespace
+
 PackedMemory PackedMemory::of_addresses(nb::handle addresses, nb::handle sizes) {
     const FastSequence from(addresses, "addresses");
     const FastSequence lengths(sizes, "sizes");
-    if (from.size() != lengths.size()) {
-        raise_value(std::to_string(from.size()) + " addresses but " + std::to_string(lengths.size()) +
-                    " sizes");
-    }
+    check_lengths(from, lengths);
     PackedMemory packed;
     packed.is_writable_ = true;
     packed.pieces_.reserve(from.size());
     for (std::size_t i = 0; i < from.size(); ++i) {
-        const bool are_ints = PyLong_CheckExact(from[i].ptr()) && PyLong_CheckExact(lengths[i].ptr());
-        const auto address = are_ints ? PyLong_AsSsize_t(from[i].ptr()) : 0;
-        const auto length = are_ints ? PyLong_AsSsize_t(lengths[i].ptr()) : 0;
-        if (address <= 0 || length <= 0) {
-            PyErr_Clear();
-            raise_value(at("addresses", i) + " and its size must be ints above 0");
+        packed.pieces_.push_back(address_and_size(from[i], lengths[i], "addresses", i));
+        if (packed.pieces_.back().iov_len == 0) raise_value(at("sizes", i) + " is 0");
+    }
+    return packed;
+}
+
+PackedMemory PackedMemory::of_pieces(nb::handle all_addresses, nb::handle all_sizes) {
+    const FastSequence from(all_addresses, "all_addresses");
+    const FastSequence lengths(all_sizes, "all_sizes");
+    check_lengths(from, lengths);
+    PackedMemory packed;
+    packed.is_writable_ = true;
+    packed.ends_.reserve(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        const FastSequence addresses(from[i], "all_addresses");
+        const FastSequence sizes(lengths[i], "all_sizes");
+        check_lengths(addresses, sizes);
+        const std::size_t first = packed.pieces_.size();
+        for (std::size_t j = 0; j < addresses.size(); ++j) {
+            const auto piece = address_and_size(addresses[j], sizes[j], "all_addresses", i);
+            if (piece.iov_len == 0) continue;
+            auto& pieces = packed.pieces_;
+            if (pieces.size() > first &&
+                static_cast<std::uint8_t*>(pieces.back().iov_base) + pieces.back().iov_len ==
+                    piece.iov_base) {
+                pieces.back().iov_len += piece.iov_len;
+            } else {
+                pieces.push_back(piece);
+            }
         }
-        packed.pieces_.push_back({reinterpret_cast<void*>(address), static_cast<std::size_t>(length)});
+        if (packed.pieces_.size() == first) raise_value(at("all_sizes", i) + " has no memory");
+        packed.ends_.push_back(packed.pieces_.size());
     }
     return packed;
 }
@@ -185,9 +230,12 @@ PackedMemory PackedMemory::of_addresses(nb::handle addresses, nb::handle sizes) 
 PutValues::PutValues(nb::handle values) {
     if (nb::isinstance<PackedMemory>(values)) {
         packed_ = nb::borrow(values);
-        const auto pieces = nb::cast<const PackedMemory&>(values).pieces();
-        values_.reserve(pieces.size());
-        for (const auto& piece : pieces) values_.push_back({&piece, 1, piece.iov_len});
+        const auto& packed = nb::cast<const PackedMemory&>(values);
+        values_.reserve(packed.size());
+        for (std::size_t i = 0; i < packed.size(); ++i) {
+            const auto pieces = packed[i];
+            values_.push_back({pieces.data(), pieces.size(), net::total_bytes(pieces)});
+        }
         return;
     }
     const FastSequence sequence(values, "values");
@@ -217,8 +265,7 @@ GetTargets::GetTargets(nb::handle targets) {
         packed_ = nb::borrow(targets);
         const auto& packed = nb::cast<const PackedMemory&>(targets);
         if (!packed.is_writable()) raise_type("targets were packed as values, which are only read");
-        targets_.reserve(packed.pieces().size());
-        for (const auto& piece : packed.pieces()) add(piece);
+        add_pieces(packed);
         return;
     }
     const FastSequence sequence(targets, "targets");
@@ -227,6 +274,43 @@ GetTargets::GetTargets(nb::handle targets) {
             targets_.push_back({});
         } else {
             add(buffers_.add(sequence[i], true, "targets", i));
+        }
+    }
+}
+
+void GetTargets::add_pieces(const PackedMemory& packed) {
+    std::size_t staged_bytes = 0;
+    for (std::size_t i = 0; i < packed.size(); ++i) {
+        if (packed[i].size() > 1) staged_bytes += net::total_bytes(packed[i]);
+    }
+    if (staged_bytes > 0) {
+        staging_.emplace(staged_bytes);
+        spread_over_ = &packed;
+    }
+    targets_.reserve(packed.size());
+    std::uint8_t* next = staging_ ? staging_->data() : nullptr;
+    for (std::size_t i = 0; i < packed.size(); ++i) {
+        if (packed[i].size() == 1) {
+            add(packed[i].front());
+            continue;
+        }
+        targets_.push_back({next, net::total_bytes(packed[i])});
+        next += targets_.back().capacity;
+    }
+}
+
+void GetTargets::spread(std::span<const client::GetResult> results) const {
+    if (spread_over_ == nullptr) return;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const auto pieces = (*spread_over_)[i];
+        if (pieces.size() == 1 || !wire::ok(results[i].status)) continue;
+        const std::uint8_t* from = targets_[i].data;
+        std::size_t left = results[i].length;
+        for (const auto& piece : pieces) {
+            const std::size_t length = std::min(piece.iov_len, left);
+            std::memcpy(piece.iov_base, from, length);
+            from += length;
+            left -= length;
         }
     }
 }

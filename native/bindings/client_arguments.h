@@ -6,12 +6,15 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "bindings/staging.h"
+#include "client/core/get_batch.h"
 #include "client/transfer.h"
 
 namespace mooncake::bindings {
@@ -78,13 +81,21 @@ class PackedMemory {
     static PackedMemory of_targets(nb::handle targets);
     // One address > 0 and one size > 0 each, as ints; the caller keeps them valid.
     static PackedMemory of_addresses(nb::handle addresses, nb::handle sizes);
+    // The same with several each, which make up one value: without empty ones, neighbours in memory joined.
+    static PackedMemory of_pieces(nb::handle all_addresses, nb::handle all_sizes);
 
-    std::span<const iovec> pieces() const { return pieces_; }
+    std::size_t size() const { return ends_.empty() ? pieces_.size() : ends_.size(); }
+    std::span<const iovec> operator[](std::size_t index) const {
+        if (ends_.empty()) return {&pieces_[index], 1};
+        const std::size_t begin = index == 0 ? 0 : ends_[index - 1];
+        return std::span(pieces_).subspan(begin, ends_[index] - begin);
+    }
     bool is_writable() const { return is_writable_; }
 
   private:
     HeldBuffers buffers_;
     std::vector<iovec> pieces_;
+    std::vector<std::size_t> ends_;  // of each entry's pieces; empty: one each
     bool is_writable_ = false;
 };
 
@@ -107,11 +118,16 @@ class GetTargets {
   public:
     explicit GetTargets(nb::handle targets);
     std::span<const client::Target> targets() const { return targets_; }
+    // Without the GIL, after the read: copies what was read for targets of several pieces over these.
+    void spread(std::span<const client::GetResult> results) const;
 
   private:
     void add(const iovec& piece);
+    void add_pieces(const PackedMemory& packed);
 
     nb::object packed_;
+    const PackedMemory* spread_over_ = nullptr;
+    std::optional<Staging> staging_;  // of the targets of several pieces
     HeldBuffers buffers_;
     std::vector<client::Target> targets_;
 };

@@ -302,7 +302,9 @@ Call get_into_many(nb::handle keys, nb::handle targets) {
     return one_run(
         std::move(get),
         [](Arguments& of, Client& client, const CallOptions& options, CallReport& report) {
-            return client.get_into_many(of.keys.views(), of.targets.targets(), options, report);
+            auto results = client.get_into_many(of.keys.views(), of.targets.targets(), options, report);
+            of.targets.spread(results);
+            return results;
         },
         [](const std::vector<GetResult>& results) -> nb::object {
             return nb::make_tuple(status_list(results), size_list(results));

@@ -57,8 +57,41 @@ def test_addresses_are_taken_as_they_are() -> None:
     ],
 )
 def test_what_is_no_memory_is_refused(addresses: list[Any], sizes: list[Any]) -> None:
-    with pytest.raises(ValueError, match="addresses"):
+    with pytest.raises(ValueError, match=r"addresses|sizes"):
         Packed.of_addresses(addresses, sizes)
+
+
+def test_pieces_make_up_one_value_and_neighbours_are_joined() -> None:
+    memory = bytearray(32)
+    at = address_of(memory)
+    packed = Packed.of_pieces([[at, at + 4, at + 16], [at, 0, at + 8], (at,)], [[4, 4, 8], [8, 0, 8], [1]])
+    assert list(packed) == [[(at, 8), (at + 16, 8)], (at, 16), (at, 1)]
+    assert [packed.size_of(index) for index in range(3)] == [16, 16, 1]
+    assert packed.size_bytes == 33
+    with pytest.raises(IndexError):
+        packed.size_of(3)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "sizes"),
+    [([[]], [[]]), ([[1]], [[0]]), ([[0]], [[1]]), ([[1]], [[-1]]), ([[1, 2]], [[1]]), ([[1]], [[1], [2]])],
+)
+def test_pieces_that_are_no_memory_are_refused(addresses: list[Any], sizes: list[Any]) -> None:
+    with pytest.raises(ValueError, match=r"address|sizes"):
+        Packed.of_pieces(addresses, sizes)
+
+
+def test_a_value_is_spread_only_as_far_as_it_goes(store: Store) -> None:
+    assert store.put_many(["s1", "s2"], [b"abcdef", b"too long for it"]) == ["stored", "stored"]
+    memory = bytearray(b"." * 64)
+    at = address_of(memory)
+    packed = Packed.of_pieces(
+        [[at, at + 8, at + 16], [at + 32, at + 40], [at + 48, at + 56]], [[4, 1, 4], [4, 4], [1, 1]]
+    )
+    statuses, lengths = store._client().get_into_many(["s1", "s2", "none"], packed)
+    assert statuses[0] == 0
+    assert lengths[:2] == [6, 15]
+    assert bytes(memory) == b"abcd....e.......f" + b"." * 47
 
 
 def test_a_packed_list_is_the_list_one_by_one_where_all_of_it_is_memory() -> None:

@@ -6,13 +6,13 @@ import os
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from dropin.conftest import MIB
 from dropin.memory import Memory, pattern
 
 from mooncake_client.dropin import MooncakeDistributedStore
 from mooncake_client.dropin.buffers import RegisteredBuffers
-from mooncake_client.dropin.pieces import STAGING_BYTES_MAX, Staging
 
 
 @pytest.fixture(scope="module", params=["lane", "grpc"])
@@ -136,20 +136,40 @@ def test_spreading_stops_where_the_value_ends(store: Dropin) -> None:
     assert store.batch_get_into_multi_buffers(["k"], pieces, [[2, 2, 1]]) == [-600]
 
 
-def test_staging_memory_is_used_again_and_bounded() -> None:
-    staging = Staging()
-    first = staging.take(1000)
-    address = first.ptr()
-    staging.give_back(first)
-    again = staging.take(1000)
-    assert again.ptr() == address
-    assert staging.take(1000).ptr() != address
-    large = [staging.take(STAGING_BYTES_MAX // 4) for _ in range(6)]
-    for handle in [again, *large]:
-        staging.give_back(handle)
-    kept = {handle.ptr() for handle in large}
-    assert sum(staging.take(STAGING_BYTES_MAX // 4).ptr() in kept for _ in range(4)) >= 3
-    assert staging._bytes <= STAGING_BYTES_MAX
+def test_threads_spread_their_values_side_by_side(store: Dropin) -> None:
+    """The memory between is used again by the next call, and never by two at once."""
+    size, pieces = 30_000, 3
+    values = {f"k{number}": bytes([number]) * size for number in range(4)}
+    assert [store.put(key, value) for key, value in values.items()] == [0] * 4
+    wrong: list[str] = []
+
+    def read(key: str) -> None:
+        target = Memory(size + pieces)
+        piece = size // pieces
+        places = [target.ptr + index * (piece + 1) for index in range(pieces)]
+        for _ in range(50):
+            [answer] = store.batch_get_into_multi_buffers([key], [places], [[piece] * pieces])
+            read = target.bytes()
+            joined = b"".join(read[index * (piece + 1) :][:piece] for index in range(pieces))
+            if answer != size or joined != values[key]:
+                wrong.append(key)
+
+    threads = [threading.Thread(target=read, args=(key,)) for key in values]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_pieces_may_be_given_by_numbers_of_numpy(store: Dropin) -> None:
+    memory = Memory(b"abcdef")
+    pointers, sizes = np.array([memory.ptr, memory.ptr + 4]), np.array([2, 2])
+    assert store.batch_put_from_multi_buffers(["n"], [pointers], [sizes]) == [0]
+    target = Memory(6)
+    pointers = np.array([target.ptr, target.ptr + 4])
+    assert store.batch_get_into_multi_buffers(["n"], [pointers], [sizes]) == [4]
+    assert target.bytes() == b"ab" + b"\xee" * 2 + b"ef"
 
 
 def test_pieces_that_cannot_be(store: Dropin) -> None:

@@ -81,7 +81,7 @@ class StoreBase:
         if any(statuses):
             codes = [OK if status == 0 else put_code(status) for status in statuses]
             log.debug("put: %s", client.why())
-        return codes if len(good) == count else _at(good, codes, count)
+        return codes if len(good) == count else spread_answers(good, codes, count)
 
     def _read_into(self, keys: Sequence[Key], targets: Sequence[Memory] | _core.PackedMemory) -> list[int]:
         """Bytes read, or a code, a key."""
@@ -103,7 +103,7 @@ class StoreBase:
                 length if status == 0 else read_code(status)
                 for status, length in zip(statuses, lengths, strict=True)
             ]
-        return found if len(good) == count else _at(good, found, count)
+        return found if len(good) == count else spread_answers(good, found, count)
 
     def _read_values(self, keys: Sequence[Key]) -> list[_core.BufferHandle | int]:
         """Whole values, each in memory of its own, or a code, a key."""
@@ -135,8 +135,10 @@ class StoreBase:
         return answers
 
 
-def _at(indices: Sequence[int], answers: Sequence[int], count: int) -> list[int]:
+def spread_answers(indices: Sequence[int], answers: Sequence[int], count: int) -> list[int]:
     """Those answers at their indices; what was not asked was refused."""
+    if len(answers) == count:
+        return list(answers)
     spread = [INVALID_PARAMS] * count
     for index, answer in zip(indices, answers, strict=True):
         spread[index] = answer

@@ -7,15 +7,15 @@ sessions gather here and are put when they end.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import itertools
 import operator
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from mooncake_client.dropin.base import REOPENS_MAX, Key, Memory, items_of, keys_of
+from mooncake_client.dropin.base import REOPENS_MAX, Key, items_of, keys_of, spread_answers
 from mooncake_client.dropin.buffers import Buffers
 from mooncake_client.dropin.codes import (
     INTERNAL_ERROR,
@@ -32,9 +32,6 @@ from mooncake_store.status import Status
 SESSION_BYTES_MAX: Final = 8 << 30
 """Memory for values of open sessions of one store; above it a session is not started, NO_AVAILABLE_HANDLE."""
 
-STAGING_BYTES_MAX: Final = 64 << 20
-"""Memory that a store keeps for values which are about to be spread; what is more is freed again."""
-
 Pieces: TypeAlias = "list[tuple[int, int]]"
 
 
@@ -48,52 +45,13 @@ class PutSession:
         self.config.group_ids = None  # it named the whole batch's
 
 
-class Staging:
-    """Memory to read values into before they are spread: touched once, used again for values of the same
-    size.
-
-    Memory that was never touched costs as much as the copy. For any number of threads.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: dict[int, list[_core.BufferHandle]] = {}
-        self._bytes = 0
-
-    def take(self, size: int) -> _core.BufferHandle:
-        with self._lock:
-            handles = self._free.get(size)
-            if handles:
-                self._bytes -= size
-                return handles.pop()
-        return _core.BufferHandle(size)
-
-    def give_back(self, handle: _core.BufferHandle) -> None:
-        """Kept while there is room; of all sizes or, when they have changed, of the new one alone."""
-        size = handle.size()
-        with self._lock:
-            if self._bytes + size > STAGING_BYTES_MAX and not self._free.get(size):
-                self._free.clear()
-                self._bytes = 0
-            if self._bytes + size <= STAGING_BYTES_MAX:
-                self._free.setdefault(size, []).append(handle)
-                self._bytes += size
-
-    def clear(self) -> None:
-        with self._lock:
-            self._free.clear()
-            self._bytes = 0
-
-
 class PiecesOfValues(Buffers):
     def _start_parts(self) -> None:
         super()._start_parts()
-        self._staging = Staging()
         self._forget_sessions()
 
     def _forget_parts(self) -> None:
         super()._forget_parts()
-        self._staging.clear()
         self._forget_sessions()
 
     def _forget_sessions(self) -> None:
@@ -112,10 +70,9 @@ class PiecesOfValues(Buffers):
     ) -> list[int]:
         """Each value is its pieces, joined; one code a key."""
         names = keys_of(keys)
-        values: list[Memory] = [
-            pieces or None for pieces in _pieces_of_all(names, all_buffer_ptrs, all_sizes)
-        ]
-        return self._put_values(names, values, config, upsert=False)
+        good, packed = _packed_pieces(names, all_buffer_ptrs, all_sizes)
+        codes = self._put_values([names[i] for i in good], packed, config, upsert=False) if good else []
+        return spread_answers(good, codes, len(names))
 
     def batch_get_into_multi_buffers(
         self,
@@ -129,19 +86,9 @@ class PiecesOfValues(Buffers):
         prefer_alloc_in_same_node: without meaning here. A value larger than its pieces is -600.
         """
         names = keys_of(keys)
-        spreads = _pieces_of_all(names, all_buffer_ptrs, all_sizes)
-        targets: list[Memory] = []
-        for pieces in spreads:
-            if pieces and len(pieces) > 1:
-                targets.append(self._staging.take(sum(size for _, size in pieces)))
-            else:
-                targets.append(pieces[0] if pieces else None)
-        answers = self._read_into(names, targets)
-        for pieces, target, answer in zip(spreads, targets, answers, strict=True):
-            if pieces and len(pieces) > 1:
-                _spread(target.ptr(), answer, pieces)
-                self._staging.give_back(target)
-        return answers
+        good, packed = _packed_pieces(names, all_buffer_ptrs, all_sizes)
+        answers = self._read_into([names[i] for i in good], packed) if good else []
+        return spread_answers(good, answers, len(names))
 
     # ---- ranges of values
 
@@ -367,41 +314,31 @@ class PiecesOfValues(Buffers):
 # ---- pieces
 
 
-def _pieces_of_all(keys: Sequence[Key], all_pointers: Any, all_sizes: Any) -> list[Pieces | None]:
-    """The pieces of each key; None where they cannot be, for all keys where the lists do not fit."""
+def _packed_pieces(
+    keys: Sequence[Key], all_pointers: Any, all_sizes: Any
+) -> tuple[Sequence[int], _core.PackedMemory]:
+    """The pieces of each key that has memory, and the indices of these: none where the lists do not fit."""
     pointers, sizes = items_of(all_pointers, "all_buffer_ptrs"), items_of(all_sizes, "all_sizes")
     if not len(keys) == len(pointers) == len(sizes):
-        return [None] * len(keys)
-    return [_pieces_of(one, other) for one, other in zip(pointers, sizes, strict=True)]
+        return [], _core.PackedMemory.of_pieces([], [])
+    with contextlib.suppress(TypeError, ValueError):
+        return range(len(keys)), _core.PackedMemory.of_pieces(pointers, sizes)
+    # One of them is no memory, or is given by numbers of numpy's, say.
+    pieces = {i: of_one for i in range(len(keys)) if (of_one := _pieces_of(pointers[i], sizes[i]))}
+    return list(pieces), _core.PackedMemory.of_pieces(
+        [[pointer for pointer, _ in one] for one in pieces.values()],
+        [[size for _, size in one] for one in pieces.values()],
+    )
 
 
 def _pieces_of(pointers: Sequence[int], sizes: Sequence[int]) -> Pieces | None:
-    """Without empty ones, neighbours in memory joined. None: no memory is at one, or the lists do not fit."""
+    """Without empty ones. None: no memory is at one, or the lists do not fit."""
     if len(pointers) != len(sizes):
         return None
-    pieces: Pieces = []
-    end = 0
-    for pointer, size in zip(map(operator.index, pointers), map(operator.index, sizes), strict=True):
-        if size == 0:
-            continue
-        if pointer <= 0 or size < 0:
-            return None
-        if pieces and pointer == end:
-            pieces[-1] = (pieces[-1][0], pieces[-1][1] + size)
-        else:
-            pieces.append((pointer, size))
-        end = pointer + size
-    return pieces
-
-
-def _spread(source: int, length: int, pieces: Pieces) -> None:
-    """Copy `length` bytes over the pieces, in order; ctypes gives the GIL away while it copies."""
-    for pointer, size in pieces:
-        if length <= 0:
-            return
-        ctypes.memmove(pointer, source, min(size, length))
-        source += size
-        length -= size
+    pieces = list(zip(map(operator.index, pointers), map(operator.index, sizes), strict=True))
+    if any(size < 0 or (size > 0 and pointer <= 0) for pointer, size in pieces):
+        return None
+    return [piece for piece in pieces if piece[1] > 0]
 
 
 # ---- ranges
