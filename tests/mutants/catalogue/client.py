@@ -8,6 +8,55 @@ LOST = "end_to_end/test_lost_master"
 CONTROL = "client/test_control"
 
 MUTANTS = [
+    # -- memory of a batch
+    Mutant(
+        "objects-are-overwritten-by-bytes",
+        "An array of Python objects is taken for a target.",
+        (Edit("native/bindings/client_arguments.cc", "std::strchr(buffer.format, 'O') != nullptr", "false"),),
+        (test("client/test_packed_memory", "test_targets_that_cannot_be_filled_are_named"),),
+    ),
+    Mutant(
+        "packed-values-may-be-read-into",
+        "Memory that was packed to be put from is written by a read.",
+        (
+            Edit(
+                "native/bindings/client_arguments.cc",
+                "if (!packed.is_writable()) raise_type",
+                "if (false) raise_type",
+            ),
+        ),
+        (test("client/test_packed_memory", "test_packed_values_are_no_targets"),),
+    ),
+    # -- what arrives
+    Mutant(
+        "bytes-before-the-first-receive-are-not-told",
+        "What came together with a frame is not checksummed.",
+        (
+            Edit(
+                "native/net/client_socket.cc",
+                "if (received && drained > 0) received(drained);",
+                "",
+            ),
+        ),
+        (native("net_client_test", "received_bytes_are_told_as_they_come_and_never_more_than_stay_hot"),),
+    ),
+    Mutant(
+        "a-pool-gives-a-connection-with-bytes-on-it",
+        "Bytes that nobody took are the beginning of the next answer.",
+        (
+            Edit(
+                "native/net/connection_pool.cc",
+                "is_recent ? !last.socket->has_unread() : last.socket->is_idle_healthy()",
+                "is_recent || last.socket->is_idle_healthy()",
+            ),
+        ),
+        (
+            native(
+                "net_client_test",
+                "a_pool_gives_what_was_used_just_now_without_a_look_and_never_what_holds_bytes",
+            ),
+        ),
+    ),
     # -- a lost master
     Mutant(
         "each-call-waits-for-a-lost-master",

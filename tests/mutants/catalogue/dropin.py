@@ -28,12 +28,24 @@ MUTANTS = [
         "A value shorter than its pieces is followed by what was in memory before.",
         (
             Edit(
-                f"{FOLDER}/pieces.py",
-                "memmove(pointer, source, min(size, length))",
-                "memmove(pointer, source, size)",
+                "native/bindings/client_arguments.cc",
+                "const std::size_t length = std::min(piece.iov_len, left);",
+                "const std::size_t length = piece.iov_len;",
             ),
         ),
         (test("dropin/test_buffers", "test_spreading_stops_where_the_value_ends"),),
+    ),
+    Mutant(
+        "pieces-are-joined-across-a-gap",
+        "The second piece of a value is taken for the rest of the first one.",
+        (
+            Edit(
+                "native/bindings/client_arguments.cc",
+                "+ pieces.back().iov_len ==\n                    piece.iov_base) {",
+                "!= nullptr) {",
+            ),
+        ),
+        (test("client/test_packed_memory", "test_pieces_make_up_one_value_and_neighbours_are_joined"),),
     ),
     Mutant(
         "dropin-range-may-leave-the-value",
