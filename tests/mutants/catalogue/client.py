@@ -46,7 +46,7 @@ MUTANTS = [
         (
             Edit(
                 "native/net/connection_pool.cc",
-                "is_recent ? !last.socket->has_unread() : last.socket->is_idle_healthy()",
+                "is_recent ? last.socket->is_reusable() : last.socket->is_idle_healthy()",
                 "is_recent || last.socket->is_idle_healthy()",
             ),
         ),
