@@ -426,7 +426,7 @@ def write(directory: Directory, counter: int, size: int = 64, epoch: int = 1) ->
 
 
 def test_a_write_that_comes_before_the_answer_to_the_mount_is_told_to_wait() -> None:
-    """The master grants as soon as it has answered; under load a writer was refused twice, and its put failed."""
+    """The master grants as soon as it has answered; a writer was refused twice, and its put failed."""
     directory = Directory()
     segment = directory.add_segment(CAPACITY)
     directory.set_ready(segment, CAPACITY)
