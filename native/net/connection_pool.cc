@@ -15,7 +15,7 @@ ConnectionPool::Taken ConnectionPool::take(bool fresh, std::uint64_t bytes,
     while (!idle_.empty()) {
         Idle last = std::move(idle_.back());
         idle_.pop_back();
-        const bool is_recent = monotonic_ms() < last.since_ms + kTrustedMs;
+        const bool is_recent = monotonic_ms() < last.since_ms + trusted_ms_;
         if (is_recent ? last.socket->is_reusable() : last.socket->is_idle_healthy()) {
             ++in_use_;
             bytes_in_flight_ += bytes;

@@ -23,8 +23,10 @@ inline constexpr std::uint64_t kTrustedMs = 1'000;
 
 class ConnectionPool {
   public:
-    ConnectionPool(std::size_t connections_max, std::uint64_t bytes_max)
-        : connections_max_(connections_max), bytes_max_(bytes_max) {}
+    // trusted_ms = 0: each is looked at, for users to whom it matters which process answers.
+    ConnectionPool(std::size_t connections_max, std::uint64_t bytes_max,
+                   std::uint64_t trusted_ms = kTrustedMs)
+        : connections_max_(connections_max), bytes_max_(bytes_max), trusted_ms_(trusted_ms) {}
 
     enum class Taken : std::uint8_t {
         kConnection,  // one that was used before
@@ -46,6 +48,7 @@ class ConnectionPool {
   private:
     const std::size_t connections_max_;
     const std::uint64_t bytes_max_;
+    const std::uint64_t trusted_ms_;
     std::mutex mutex_;  // innermost: nothing else is locked under it
     std::condition_variable returned_;
     struct Idle {

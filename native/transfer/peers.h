@@ -25,7 +25,7 @@ inline constexpr std::size_t kPeersMax = 4'096;
 class Peer {
   public:
     Peer(net::Endpoint endpoint, std::size_t connections_max)
-        : endpoint_(std::move(endpoint)), pool_(connections_max, ~std::uint64_t{0}) {}
+        : endpoint_(std::move(endpoint)), pool_(connections_max, ~std::uint64_t{0}, 0) {}
 
     const net::Endpoint& endpoint() const { return endpoint_; }
     net::ConnectionPool& pool() { return pool_; }
