@@ -33,9 +33,13 @@ void bind_packed_memory(nb::module_& module) {
         .def_static("of_addresses", &PackedMemory::of_addresses, "addresses"_a, "sizes"_a)
         .def_static("of_pieces", &PackedMemory::of_pieces, "all_addresses"_a, "all_sizes"_a)
         .def("__len__", &PackedMemory::size)
-        .def("__getitem__", &entry)
-        .def("size_of", [](const PackedMemory& self,
-                           std::size_t index) { return net::total_bytes(checked(self, index)); })
+        .def("__getitem__", &entry, "index"_a)
+        .def(
+            "size_of",
+            [](const PackedMemory& self, std::size_t index) {
+                return net::total_bytes(checked(self, index));
+            },
+            "index"_a)
         .def_prop_ro("size_bytes", [](const PackedMemory& self) {
             std::uint64_t bytes = 0;
             for (std::size_t i = 0; i < self.size(); ++i) bytes += net::total_bytes(self[i]);

@@ -47,7 +47,7 @@ struct DirectoryOptions {
 
 // What begin_write grants: receive into [offset, offset + length) of the segment, then seal or cancel.
 struct Granted {
-    wire::Status status = wire::Status::kOk;  // OK, SEALED, STALE_GRANT, NO_RANGE or INVALID_PARAMS
+    wire::Status status = wire::Status::kOk;  // OK, SEALED, STALE_GRANT, BUSY, NO_RANGE, INVALID_PARAMS
     SegmentIndex segment = 0;
     std::uint64_t offset = 0;
 };

@@ -68,8 +68,8 @@ MUTANTS = [
             Edit(
                 "native/master/state_driver.cc",
                 "        metadata_.refuse_waiting(call->command, now_ms);\n        finish(call, outbox);\n    }\n"
-                "    // By both clocks",
-                "    }\n    // By both clocks",
+                "    for (auto at",
+                "    }\n    for (auto at",
             ),
         ),
         (native(DRIVER, "parked_put_start_is_refused_after_alloc_wait"),),
