@@ -72,8 +72,6 @@ def _line(result: Result, row: Row) -> Line:
         if target.placement in (None, result.placement)
     ]
     line.remarks = [f"{name} failed: {why}" for name, why in result.failures.items()]
-    if work.not_built and OURS not in line.columns:
-        line.remarks.append(work.not_built)
     return line
 
 

@@ -53,7 +53,6 @@ class Work:
 
     verb: what a contender is asked; see `contender.py`. count: keys a call. floor_trips: round trips of 64
     bytes that the raw limit stands for, where it is not a transfer. table_keys: keys that are there beside.
-    not_built: why we cannot do it yet; peers and limits are measured all the same.
     """
 
     name: str
@@ -67,7 +66,6 @@ class Work:
     depth: int = 0
     owner_is_busy: bool = False
     working_set_bytes: int = WORKING_SET_BYTES
-    not_built: str = ""
 
     @property
     def call_bytes(self) -> int:
@@ -164,9 +162,6 @@ def _metadata(table_keys: int) -> tuple[Work, ...]:
     )
 
 
-SHARED_MEMORY: Final = "not built yet: shared memory"
-
-
 def works(table_keys: int) -> tuple[Work, ...]:
     """Every row of the design's table, and what belongs beside it."""
     four_kib = 4 * KIB
@@ -220,15 +215,20 @@ def works(table_keys: int) -> tuple[Work, ...]:
             "same-host get 16 MiB",
             "get_same_host",
             16 * MIB,
-            not_built=SHARED_MEMORY,
             rows=(Row(targets=(_of_raw(0.8), _times("mooncake", 4))),),
         ),
         Work(
             "same-host put 16 MiB",
             "put_same_host",
             16 * MIB,
-            not_built=SHARED_MEMORY,
             rows=(Row(targets=(_of_raw(0.75),)),),
+        ),
+        Work(
+            "same-host view 16 MiB",
+            "view_same_host",
+            16 * MIB,
+            floor_trips=1,
+            rows=(Row(targets=(Target(RAW, 1.5, "<= 1.5 x raw"),)),),
         ),
         _owner(is_busy=False),
         _owner(is_busy=True),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benchmarks.contender import Settings, WrongAnswer
 from benchmarks.contenders import raw
-from benchmarks.contenders.store import StoreContender, step_of
+from benchmarks.contenders.store import SAME_HOST, StoreContender, step_of
 from benchmarks.work import OURS, Work
 from mooncake_client import Store
 from mooncake_client.dropin import MooncakeDistributedStore
@@ -28,13 +28,16 @@ class Ours(StoreContender):
         (
             *("exists", "get", "put", "read", "get_many", "put_many", "exists_many", "lookup_many"),
             *("pump", "step", "pack"),
+            *SAME_HOST,
         )
     )
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._store: Store | None = None  # asks the master at each get
+        self._store: Store | None = None  # asks the master at each get, and moves bytes over TCP
         self._remembering: Store | None = None
+        self._local: Store | None = None  # by the node's memory
+        self._is_local = False
         self._lane_port = 0
 
     def start(self) -> str:
@@ -56,16 +59,18 @@ class Ours(StoreContender):
             ),
         )
         node.wait_for(NODE_READY)
-        self._store = Store(f"127.0.0.1:{grpc_port}", name="benchmark", location_cache="off")
+        address = f"127.0.0.1:{grpc_port}"
+        self._store = Store(address, name="benchmark", location_cache="off", shared_memory="off")
+        self._local = Store(address, name="same host", location_cache="off")
         self._store.register(self.memory.source)
         self._store.register(self.memory.target)
-        self._remembering = Store(f"127.0.0.1:{grpc_port}", name="remembering", location_cache="on")
+        self._remembering = Store(address, name="remembering", location_cache="on", shared_memory="off")
         self._remembering.register(self.memory.target)
         client = self._store._client()
         assert isinstance(client, _core.Client)  # a Store waits
         self._client = client
         self._dropin = MooncakeDistributedStore()
-        settings = {"global_segment_size": 0, "master_server_addr": f"127.0.0.1:{grpc_port}"}
+        settings = {"global_segment_size": 0, "master_server_addr": address, "shared_memory": "off"}
         if self._dropin.setup({"local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", **settings}):
             raise WrongAnswer("the drop-in store does not start; the log says why")
         return _core.version()
@@ -73,7 +78,7 @@ class Ours(StoreContender):
     def stop(self) -> None:
         if self._store is not None:
             self._dropin.close()
-        for store in (self._store, self._remembering):
+        for store in (self._store, self._remembering, self._local):
             if store is not None:
                 store.close()
         super().stop()
@@ -83,8 +88,13 @@ class Ours(StoreContender):
 
     @property
     def store(self) -> Store:
-        assert self._store is not None, "not started"
-        return self._store
+        store = self._local if self._is_local else self._store
+        assert store is not None, "not started"
+        return store
+
+    def prepare(self, work: Work) -> dict[str, float]:
+        self._is_local = work.verb in SAME_HOST
+        return super().prepare(work)
 
     def exists(self, key: str) -> None:
         if not self.store.exists(key):
@@ -94,6 +104,12 @@ class Ours(StoreContender):
         size = self.store.get_into(key, target)
         if size != len(target):
             raise WrongAnswer(f"get of {len(target)} bytes: {size}")
+
+    def view(self, key: str, size_bytes: int) -> None:
+        view = self.store.get_view(key)
+        if view is None or view.nbytes != size_bytes or not view.is_mapped:
+            raise WrongAnswer(f"view of {key}: {view}")
+        view.release()
 
     def put(self, key: str, source: Any) -> None:
         answer = self.store.put(key, source)

@@ -118,7 +118,7 @@ class Raw(Contender):
     verbs = frozenset(
         (
             *("exists", "get", "put", "read", "get_many", "put_many", "get_same_host", "put_same_host"),
-            *("pump", "step"),
+            *("pump", "step", "view_same_host"),
         )
     )
 

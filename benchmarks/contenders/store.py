@@ -32,8 +32,8 @@ TABLE_LISTS: Final = 32
 CPU_SAMPLE_FACTOR: Final = 4
 """Samples of which the CPU time matters are longer: small requests cost the servers microseconds."""
 
-SAME_HOST: Final = {"get_same_host": "get", "put_same_host": "put"}
-"""A store does these as it does all others; what is special is the limit it is compared with."""
+SAME_HOST: Final = {"get_same_host": "get", "put_same_host": "put", "view_same_host": "view"}
+"""With all that a store can do because the two ends are on one host; other works go over TCP."""
 
 Call = Callable[[], object]
 
@@ -61,6 +61,10 @@ class StoreContender(Contender):
         raise NotImplementedError
 
     def get(self, key: str, target: Any) -> None:
+        raise NotImplementedError
+
+    def view(self, key: str, size_bytes: int) -> None:
+        """See a value where it lies, and let it go."""
         raise NotImplementedError
 
     def put(self, key: str, source: Any) -> None:
@@ -236,6 +240,8 @@ class StoreContender(Contender):
             return in_turn(lambda slot: self.exists(keys[slot]), slots), _nothing
         if verb == "get":
             return in_turn(lambda slot: self.get(keys[slot], targets[slot]), slots), check
+        if verb == "view":
+            return in_turn(lambda slot: self.view(keys[slot], work.value_bytes), slots), _nothing
         if verb == "get_many":
             parts = [slice(slot * work.count, (slot + 1) * work.count) for slot in range(slots)]
             whole = [(keys[part], targets[part]) for part in parts]

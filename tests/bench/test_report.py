@@ -59,14 +59,6 @@ def test_an_absent_peer_is_an_empty_cell_and_not_measured() -> None:
     assert "104857.60 GB/s" in text  # 1 MiB in 10 ns
 
 
-def test_what_is_not_built_says_so_in_our_column() -> None:
-    missing = Result(Work("get", "get", MIB, not_built="not built yet: wings"), "free", [Round(1.0)])
-    missing.rounds[0].columns["raw, memcpy"] = {"median_ns": 1e6}
-    (line,) = lines_of([missing])
-    assert "not built yet: wings" in table([line])
-    assert line.ratios == {}
-
-
 def test_a_failed_contender_is_a_remark() -> None:
     failed = result(ours=[10.0])
     failed.failures["redis"] = "it fell over"
