@@ -19,9 +19,6 @@ using client::Target;
 
 namespace {
 
-// How often get_many makes room anew for a value that was replaced by a larger one between lookup and read.
-constexpr int kReopensMax = 3;
-
 // Values that are together no larger are read before Python has made room for them, and copied: cheaper than
 // another turn with the GIL (a copy of 64 KiB takes 5 microseconds).
 constexpr std::uint64_t kScratchBytesMax = 64u << 10;
@@ -191,7 +188,7 @@ class GetMany final : public ClientCall {
             if (wire::ok(result.status)) {
                 values_[left_[i]] = value_of(i, result.length);
                 if (with_user_metadata_) metadata_[left_[i]] = opened_->user_metadata()[i];
-            } else if (result.status == wire::Status::kBufferOverflow && attempts_ < kReopensMax) {
+            } else if (result.status == wire::Status::kBufferOverflow && attempts_ < client::kReopensMax) {
                 again.push_back(left_[i]);
             } else {
                 values_[left_[i]] = nb::int_(static_cast<int>(result.status));

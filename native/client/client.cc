@@ -182,10 +182,31 @@ std::vector<GetResult> Client::get_ranges_many(Keys keys, std::span<const std::u
 }
 
 Client::Viewed Client::view_many(Keys keys, bool verify, const CallOptions& options, CallReport& report) {
+    const auto deadline_ms = deadline_of(*driver_, options);
+    Viewed viewed = view_once(keys, verify, deadline_ms, options, report);
+    for (int attempt = 0; attempt < kReopensMax && !report.was_interrupted; ++attempt) {
+        std::vector<std::size_t> grown;
+        std::vector<std::string_view> again;
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            if (viewed.results[i].status != wire::Status::kBufferOverflow) continue;
+            grown.push_back(i);
+            again.push_back(keys[i]);
+        }
+        if (grown.empty()) break;
+        Viewed anew = view_once(again, verify, deadline_ms, options, report);
+        for (std::size_t i = 0; i < grown.size(); ++i) {
+            viewed.results[grown[i]] = anew.results[i];
+            viewed.views[grown[i]] = std::move(anew.views[i]);
+        }
+    }
+    return viewed;
+}
+
+Client::Viewed Client::view_once(Keys keys, bool verify, std::uint64_t deadline_ms,
+                                 const CallOptions& options, CallReport& report) {
     Viewed viewed{std::vector(keys.size(), GetResult{wire::Status::kClosed, 0, 0}), {}};
     viewed.views.resize(keys.size());
     if (refuses(*driver_, report)) return viewed;
-    const auto deadline_ms = deadline_of(*driver_, options);
     GetBatch batch(driver_->cluster(), deadline_ms, keys, {driver_->options().checksums, false, {}, true});
     run(*driver_, batch, options, report);
     if (!report.was_interrupted) {

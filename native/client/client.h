@@ -102,6 +102,9 @@ struct MatchAnswer {
 class Driver;
 class Keeper;
 
+// How often a read is begun anew because its value was replaced by a larger one between lookup and read.
+inline constexpr int kReopensMax = 8;
+
 // Values that were found, not yet read: their sizes are known, so that the caller can make room. Reading
 // again looks for a value that is gone meanwhile, so a length may differ from what results() said before. One
 // thread at a time.
@@ -200,6 +203,8 @@ class Client {
     std::vector<GetResult> read_at_once(const GetBatch::Options& what, Keys keys,
                                         std::span<const Target> targets, const CallOptions& options,
                                         CallReport& report);
+    Viewed view_once(Keys keys, bool verify, std::uint64_t deadline_ms, const CallOptions& options,
+                     CallReport& report);
     std::vector<wire::Status> key_batch(wire::Verb verb, std::uint32_t flags, Keys keys,
                                         const CallOptions& options, CallReport& report,
                                         std::span<const wire::SegmentId> segments = {});

@@ -5,12 +5,15 @@ Real processes and sockets; nothing waits for a length of time, only for conditi
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent import futures
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -321,6 +324,32 @@ def test_views_of_any_size_by_either_way(store: Store, shared_memory: str, verif
         views = reader.get_view_many(list(values), verify=verify)
         assert [bytes(view) for view in views] == list(values.values())
         assert {view.is_mapped for view in views} == {shared_memory == "auto"}
+
+
+def test_a_view_follows_a_value_that_is_replaced_by_larger_and_smaller_ones(store: Store) -> None:
+    """Between the lookup and the read it was another value: once that was an error, BUFFER_OVERFLOW."""
+    values = [b"s" * 4096, b"L" * MIB]
+    store.put("k", values[0])
+    is_over = threading.Event()
+
+    def replace() -> None:
+        with Store(lane=store.lane) as writer:
+            for turn in itertools.count():
+                if is_over.is_set():
+                    return
+                writer.put("k", values[turn % 2], replace=True)
+
+    with futures.ThreadPoolExecutor(1) as pool:
+        replacing = pool.submit(replace)
+        try:
+            for _ in range(1_000):
+                view = store.get_view("k")
+                if view is not None:  # a value may end more often than a read follows it
+                    assert bytes(view) in values
+                    view.release()
+        finally:
+            is_over.set()
+        replacing.result(60)
 
 
 def test_buffers_in_use_keep_a_view(viewed: Store) -> None:
