@@ -48,10 +48,11 @@ def start_node(stack: ExitStack, address: str, *flags: str) -> Process:
 
 
 def relayed_node(stack: ExitStack, address: str, *flags: str) -> tuple[Process, Relay]:
-    """A node that clients reach through a relay only."""
+    """A node that clients reach through a relay only, and not by its memory."""
     port = processes.free_port()
     relay = stack.enter_context(Relay(port))
-    return start_node(stack, address, f"--data_port={port}", f"--advertise_host={HOST}", *flags), relay
+    own = (f"--data_port={port}", f"--advertise_host={HOST}", "--shared_memory=off")
+    return start_node(stack, address, *own, *flags), relay
 
 
 def in_thread(call: Callable[[], object]) -> Callable[[], object]:
