@@ -52,7 +52,7 @@ def test_remembered_reads_are_hits_of_the_master() -> None:
 @pytest.mark.slow
 def test_a_node_that_could_not_be_told_serves_nobody_after_the_remove() -> None:
     """The reader remembers the place; the node sleeps through the remove and wakes with the value."""
-    hang_ms = processes.HANG_S * 1_000
+    hang_ms = int(processes.HANG_S * 1_000)
     with processes.master(processes.free_port(), "--client_ttl=600") as master:
         address = processes.address_of(master)
         with (
