@@ -196,8 +196,9 @@ TEST(long_calls_neither_remember_nor_recall) {
     CHECK_EQUAL(w.cluster.locations().counts(w.now_ms).entries, 0U);
     keys.pop_back();
     get(w, keys);
-    get(w, keys);
-    CHECK_EQUAL(lookups(w), 2U);
+    CHECK(w.cluster.locations().counts(w.now_ms).entries > 0);
+    get(w, keys);  // this world remembers 64 keys, four of a set: not all of these
+    CHECK(w.cluster.locations().counts(w.now_ms).hits > 0);
 }
 
 TEST(another_session_remembers_nothing) {

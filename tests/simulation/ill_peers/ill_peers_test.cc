@@ -254,6 +254,7 @@ struct Stage {
         options.host_id = node_hosts[index]->name;
         options.data_threads = 1;
         options.memory_fault_threads = 1;
+        options.shared_memory = false;  // the scripted kernel knows IPv4 only
         options.peer_bytes_max = node_bytes_max;
         nodes[index] = std::make_unique<node::Node>(options);
         nodes[index]->start();
