@@ -7,10 +7,10 @@
 #include "wire/control.h"
 #include "wire/crc32c.h"
 #include "wire/data.h"
-#include "wire/shared_memory.h"
 #include "wire/digest.h"
 #include "wire/frame.h"
 #include "wire/lane.h"
+#include "wire/shared_memory.h"
 #include "wire/tasks.h"
 #include "wire/tombstones.h"
 #include "wire/transfer.h"
@@ -86,9 +86,13 @@ std::optional<Buffer> segments_reply_again(Bytes body) {
 std::optional<Buffer> keys_again(Bytes body) {
     const auto message = parse_keys_request(body);
     if (!message) return std::nullopt;
+    std::vector<std::uint32_t> counts;
+    for (std::size_t i = 0; i < message->read_counts.size() / sizeof(std::uint32_t); ++i) {
+        counts.push_back(message->read_count(i));
+    }
     return packed([&](Writer& writer) {
         encode_keys_request(message->request.prefix, list_of(message->request.avoid), list_of(message->keys),
-                            writer);
+                            writer, counts);
     });
 }
 

@@ -262,7 +262,8 @@ TEST(keys_of_one_digest_are_kept_apart) {
 TEST(it_holds_no_more_than_its_bound) {
     LocationCache cache(16);
     for (std::uint64_t i = 0; i < 1'000; ++i) {
-        cache.remember(std::to_string(i), wire::key_digest("tenant", std::to_string(i)), {1, 5, 1, {}}, cache.stamp(i), 10'000);
+        cache.remember(std::to_string(i), wire::key_digest("tenant", std::to_string(i)), {1, 5, 1, {}},
+                       cache.stamp(i), 10'000);
     }
     const auto counts = cache.counts(1'000);
     CHECK_EQUAL(counts.entries, 16U);
