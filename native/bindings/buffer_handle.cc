@@ -30,20 +30,11 @@ class BufferHandle {
     [[nodiscard]] std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(memory_.get()); }
     [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(size_); }
 
-    void fill(Py_buffer& view, PyObject* owner, int flags) {
-        view.buf = memory_.get();
-        view.obj = owner;
-        Py_INCREF(owner);
-        view.len = size_;
-        view.itemsize = 1;
-        view.readonly = 0;
-        view.ndim = 1;
-        view.format = (flags & PyBUF_FORMAT) != 0 ? kFormat.data() : nullptr;
-        view.shape = (flags & PyBUF_ND) == PyBUF_ND ? &size_ : nullptr;
-        view.strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? &stride_ : nullptr;
-        view.suboffsets = nullptr;
-        view.internal = nullptr;
+    int fill(Py_buffer& view, PyObject* owner, int flags) {
+        if (PyBuffer_FillInfo(&view, owner, memory_.get(), size_, 0, flags) != 0) return -1;
+        if (view.format != nullptr) view.format = kFormat.data();
         ++views_;
+        return 0;
     }
     void release_view() { --views_; }
     [[nodiscard]] bool is_viewed() const { return views_ > 0; }
@@ -57,15 +48,12 @@ class BufferHandle {
     static inline std::array<char, 2> kFormat = {'b', '\0'};
 
     std::unique_ptr<void, Free> memory_;
-    // The buffer protocol wants shape and strides at addresses that stay.
     Py_ssize_t size_;
-    Py_ssize_t stride_ = 1;
     std::size_t views_ = 0;  // with the GIL held
 };
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
-    nb::inst_ptr<BufferHandle>(self)->fill(*view, self, flags);
-    return 0;
+    return nb::inst_ptr<BufferHandle>(self)->fill(*view, self, flags);
 }
 
 void release_buffer(PyObject* self, Py_buffer*) { nb::inst_ptr<BufferHandle>(self)->release_view(); }

@@ -24,7 +24,6 @@ void release_buffer(PyObject* self, Py_buffer*) { nb::inst_ptr<ViewHandle>(self)
 }  // namespace
 
 int ViewHandle::fill(Py_buffer& buffer, PyObject* owner, int flags) {
-    static std::array<char, 2> format = {'B', '\0'};
     buffer.obj = nullptr;
     const char* refusal = view_.is_released() ? "the view is released"
                           : !view_.is_of_this_process()
@@ -35,19 +34,10 @@ int ViewHandle::fill(Py_buffer& buffer, PyObject* owner, int flags) {
         PyErr_SetString(PyExc_BufferError, refusal);
         return -1;
     }
-    size_ = static_cast<Py_ssize_t>(view_.size());
-    buffer.buf = const_cast<std::uint8_t*>(view_.data());
-    buffer.obj = owner;
-    Py_INCREF(owner);
-    buffer.len = size_;
-    buffer.itemsize = 1;
-    buffer.readonly = 1;
-    buffer.ndim = 1;
-    buffer.format = (flags & PyBUF_FORMAT) != 0 ? format.data() : nullptr;
-    buffer.shape = (flags & PyBUF_ND) == PyBUF_ND ? &size_ : nullptr;
-    buffer.strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? &stride_ : nullptr;
-    buffer.suboffsets = nullptr;
-    buffer.internal = nullptr;
+    if (PyBuffer_FillInfo(&buffer, owner, const_cast<std::uint8_t*>(view_.data()),
+                          static_cast<Py_ssize_t>(view_.size()), 1, flags) != 0) {
+        return -1;
+    }
     ++buffers_;
     return 0;
 }

@@ -22,9 +22,6 @@ class ViewHandle {
 
   private:
     client::View view_;
-    // The buffer protocol wants shape and strides at addresses that stay.
-    Py_ssize_t size_ = 0;
-    Py_ssize_t stride_ = 1;
     std::size_t buffers_ = 0;
 };
 
