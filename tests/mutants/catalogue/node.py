@@ -444,4 +444,27 @@ MUTANTS = [
         ),
         (test("end_to_end/test_shared_memory", "test_damaged_bytes_are_no_answer_either_way"),),
     ),
+    Mutant(
+        "refuses-before-its-mount-is-answered",
+        "A grant that is faster than the answer to the mount counts as withdrawn.",
+        (
+            Edit(
+                "native/node/core/directory.cc",
+                "    if (!index && may_follow && awaits_mount()) return {wire::Status::kBusy};\n",
+                "",
+            ),
+            Edit(
+                "native/node/core/directory.cc",
+                "    const bool may_follow = epoch >= epoch_ && !has_ended(item.replica);\n",
+                "",
+            ),
+        ),
+        (
+            test(
+                "node/test_directory",
+                "test_a_write_that_comes_before_the_answer_to_the_mount_is_told_to_wait",
+            ),
+            DIRECTORY,
+        ),
+    ),
 ]
