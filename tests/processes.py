@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -151,7 +153,19 @@ def stop(pid: int) -> None:
         assert time.monotonic() < deadline, f"process {pid} does not stop"
 
 
+# Below what the kernel gives to those who ask for any port, and to connections (ip_local_port_range): between
+# its being found and its being bound, nobody else comes to a port from there.
+_PORTS = range(15_000, 32_768)
+_given_ports: set[int] = set()
+
+
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, each given once; a soak's two nodes once got the same."""
+    drawn = random.Random()  # by the system: other runs of the tests draw beside this one
+    while True:
+        port = drawn.choice(_PORTS)
+        if port in _given_ports:
+            continue
+        _given_ports.add(port)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
