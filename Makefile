@@ -56,8 +56,10 @@ build: $(VENV)/native.stamp
 demo: build
 	$(BIN)/python examples/prefill_decode $(if $(TRACE),--trace $(TRACE))
 
+# In three processes: most tests wait for other processes, and one alone takes over three minutes. 0: in this one.
+WORKERS ?= 3
 quick: build
-	$(BIN)/python -m pytest -q --hypothesis-profile=quick -m 'not slow and not nightly'
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --hypothesis-profile=quick -m 'not slow and not nightly'
 
 test: quick
 	$(BIN)/python -m pytest -q --hypothesis-profile=standard -m 'slow and not nightly'

@@ -103,7 +103,6 @@ def test_a_packed_list_is_the_list_one_by_one_where_all_of_it_is_memory() -> Non
 @pytest.mark.parametrize(
     "target",
     [b"read only", "text", None, (1, 2), np.zeros((4, 4))[:, 1], np.array([object()]), memoryview(b"x"), 5],
-    ids=repr,
 )
 def test_targets_that_cannot_be_filled_are_named(target: object) -> None:
     with pytest.raises(TypeError, match=r"targets\[1\]"):

@@ -115,7 +115,6 @@ def test_contiguous_arrays_are_not_copied() -> None:
         array("d", [1.0, 2.0]),
         (ctypes.c_uint32 * 3)(1, 2, 3),
     ],
-    ids=repr,
 )
 def test_buffers_come_back_as_their_bytes(value: Any) -> None:
     back = round_trip(value)
@@ -142,7 +141,6 @@ def test_a_mapped_file_has_bytes() -> None:
         (np.ma.masked_array([1, 2], [0, 1]), "would lose its mask"),
         (np.zeros((1,) * 64), f"bytes of metadata, above {METADATA_BYTES_MAX}"),
     ],
-    ids=str,
 )
 def test_what_has_no_bytes_is_refused(value: object, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
@@ -162,7 +160,6 @@ def test_what_has_no_bytes_is_refused(value: object, message: str) -> None:
         (b"n|nonsense|2", "numpy does not know"),
         (b"n|<f4|" + b"9" * 60, "need"),
     ],
-    ids=repr,
 )
 def test_metadata_that_does_not_fit_is_an_error_and_never_an_array(metadata: bytes, message: str) -> None:
     with pytest.raises(StoreError, match=message):
@@ -206,7 +203,6 @@ def test_a_target_of_datetimes_has_bytes() -> None:
         (np.array([None]), "no writable bytes"),
         (12, "a target of type int has no writable bytes"),
     ],
-    ids=repr,
 )
 def test_a_target_that_cannot_be_written_is_refused(target: object, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
