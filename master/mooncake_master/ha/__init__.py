@@ -1,0 +1,1 @@
+"""Several masters of which one reigns: election, standing by, and stepping down in time."""
