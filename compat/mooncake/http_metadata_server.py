@@ -1,4 +1,4 @@
-"""The metadata server; `mooncake_http_metadata_server` runs it."""
+"""The metadata server; the command `mooncake_http_metadata_server` comes with mooncake-store itself."""
 
 from mooncake_client.dropin.http_metadata_server import KVBootstrapServer, main
 

@@ -73,6 +73,12 @@ class MasterConfig:
     )
     enable_metric_reporting: bool = setting(Kind.BOOL, True, "Log a summary of the metrics every 10 seconds.")
 
+    enable_http_metadata_server: bool = setting(
+        Kind.BOOL, False, "Run the HTTP metadata server in this process too."
+    )
+    http_metadata_server_host: str = setting(Kind.HOST, "0.0.0.0", "Address on which it listens.")
+    http_metadata_server_port: int = setting(Kind.PORT, 8080, "Port for it; 0 takes any free one.", minimum=0)
+
     state_file: str = setting(
         Kind.TEXT,
         "auto",
@@ -336,7 +342,6 @@ _ONLY_WITH_HA = "it configures --enable_ha, which is not built yet"
 _ONLY_WITH_SNAPSHOT = "it configures --enable_snapshot, which is not built yet"
 _ONLY_WITH_OFFLOAD = "it configures --enable_offload, which is not built yet"
 _ONLY_WITH_EVENTS = "it configures --enable_kv_events, which is not built yet"
-_NO_METADATA_SERVER = "clients of this store need no metadata server"
 _NO_NOF = "there is no NVMe-oF pool here"
 
 KNOWN_FLAGS = (
@@ -360,10 +365,12 @@ KNOWN_FLAGS = (
     *unmeaning(Kind.INT, 0, "rpc_conn_timeout_seconds", note="idle connections are bounded by client_ttl"),
     *unmeaning(Kind.BOOL, True, "rpc_enable_tcp_no_delay", note="TCP_NODELAY is always on"),
     *unmeaning(Kind.TEXT, "offset", "memory_allocator", note="there is one allocator"),
-    *unmeaning(Kind.BOOL, False, "enable_http_metadata_server", note=_NO_METADATA_SERVER),
-    *unmeaning(Kind.TEXT, "0.0.0.0", "http_metadata_server_host", note=_NO_METADATA_SERVER),
-    *unmeaning(Kind.INT, 8080, "http_metadata_server_port", note=_NO_METADATA_SERVER),
-    *unmeaning(Kind.BOOL, False, "enable_metadata_cleanup_on_timeout", note=_NO_METADATA_SERVER),
+    *unmeaning(
+        Kind.BOOL,
+        False,
+        "enable_metadata_cleanup_on_timeout",
+        note="what nodes leave at a metadata server ends by itself when they stop renewing it",
+    ),
     *unmeaning(Kind.TEXT, "mooncake_cluster", "cluster_id", note=_ONLY_WITH_HA),
     *unmeaning(Kind.TEXT, "etcd", "ha_backend_type", note=_ONLY_WITH_HA),
     *unmeaning(Kind.TEXT, "", "etcd_endpoints", "ha_backend_connstring", note=_ONLY_WITH_HA),

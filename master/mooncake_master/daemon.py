@@ -28,6 +28,7 @@ from mooncake_store._version import __version__
 from mooncake_store.endpoints import Endpoint
 from mooncake_store.errors import StoreError
 from mooncake_store.logs import fields
+from mooncake_store.metadata_server.server import EMBEDDED, HttpMetadataServer
 from mooncake_store.ports import cannot_listen
 from mooncake_store.v1 import master_pb2_grpc as pb_grpc
 
@@ -67,6 +68,7 @@ class Daemon:
         self._native: _core.Master | None = None
         self._grpc: grpc.aio.Server | None = None
         self._http: web.AppRunner | None = None
+        self._metadata_server: HttpMetadataServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -96,6 +98,8 @@ class Daemon:
         door = Door(native)
         await self._start_grpc(native, door, listen)
         admin = await self._start_http(native, door)
+        if self.config.enable_http_metadata_server:
+            await self._start_metadata_server()
         if self.config.enable_metric_reporting:
             self._tasks.append(asyncio.create_task(self._log_summaries(native)))
         self._tasks.append(asyncio.create_task(self._log_changes(native, admin)))
@@ -151,6 +155,12 @@ class Daemon:
             raise cannot_listen(listen, "--metrics_port", error) from error
         self.http_port = runner.addresses[0][1]
         return admin
+
+    async def _start_metadata_server(self) -> None:
+        server = self._metadata_server = HttpMetadataServer(form=EMBEDDED)
+        listen = Endpoint(self.config.http_metadata_server_host, self.config.http_metadata_server_port)
+        await server.start(listen, "--http_metadata_server_port")
+        log.info("the HTTP metadata server is open at http://%s/metadata", Endpoint(listen.host, server.port))
 
     def _description(self, native: _core.Master) -> dict[str, Any]:
         host = self.config.advertise_host or socket.gethostname()
@@ -211,6 +221,9 @@ class Daemon:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        if self._metadata_server is not None:
+            await self._metadata_server.stop()
+            self._metadata_server = None
         if self._http is not None:
             await self._http.cleanup()
             self._http = None

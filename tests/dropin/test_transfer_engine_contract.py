@@ -393,7 +393,7 @@ def server() -> Iterator[str]:
     with Process(
         "mooncake_client.dropin.http_metadata_server", "--host=127.0.0.1", f"--port={port}"
     ) as running:
-        running.wait_for("Running on")
+        running.wait_for("serves on")
         yield f"http://127.0.0.1:{port}/metadata"
 
 

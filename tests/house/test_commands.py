@@ -9,7 +9,13 @@ import pytest
 
 from mooncake_store import __version__
 
-COMMANDS = ("mooncake_master", "mooncake_client", "mooncake_proxy", "mooncake")
+COMMANDS = (
+    "mooncake_master",
+    "mooncake_client",
+    "mooncake_proxy",
+    "mooncake_http_metadata_server",
+    "mooncake",
+)
 HANG_S = 60
 
 

@@ -22,6 +22,7 @@ from mooncake_client.node_config import NODE_FLAGS
 from mooncake_master.config import MASTER_FLAGS
 from mooncake_proxy.config import PROXY_FLAGS
 from mooncake_store.flags import FlagTable
+from mooncake_store.metadata_server.command import METADATA_SERVER_FLAGS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
@@ -30,6 +31,7 @@ DAEMONS: dict[str, FlagTable[Any]] = {
     "mooncake_master": MASTER_FLAGS,
     "mooncake_client": NODE_FLAGS,
     "mooncake_proxy": PROXY_FLAGS,
+    "mooncake_http_metadata_server": METADATA_SERVER_FLAGS,
 }
 """Their command lines are read, not started."""
 

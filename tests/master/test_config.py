@@ -168,8 +168,9 @@ def test_a_start_script_of_mooncakes_users_works() -> None:
         eviction_high_watermark_ratio=0.95,
         default_kv_lease_ttl_ms=5_000,
         client_ttl_ms=20_000,
+        enable_http_metadata_server=True,
     )
-    assert len(loaded.warnings) == 5
+    assert len(loaded.warnings) == 3
 
 
 @pytest.mark.parametrize(
