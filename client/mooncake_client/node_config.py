@@ -10,6 +10,7 @@ import os
 import socket
 from dataclasses import dataclass
 
+from mooncake_client.published import TTL_MS
 from mooncake_store.endpoints import Endpoint, is_wildcard
 from mooncake_store.errors import InvalidArgument
 from mooncake_store.flags import (
@@ -22,6 +23,7 @@ from mooncake_store.flags import (
     unmeaning,
 )
 from mooncake_store.logs import FORMATS, LEVELS
+from mooncake_store.metadata_server.address import KINDS, P2P_HANDSHAKE, parse_address
 
 DEFAULT_MASTER = Endpoint("127.0.0.1", 50001)
 NAME_BYTES_MAX = 255
@@ -89,6 +91,22 @@ class NodeConfig:
         "Names the machine, so that copies go to different ones; empty: its boot id or host name.",
     )
 
+    metadata_server: str = setting(
+        Kind.TEXT,
+        P2P_HANDSHAKE,
+        "Where this node leaves its address for programs that look there; this store's find it through the "
+        f"master. {KINDS}, which is nowhere.",
+    )
+    metadata_ttl_ms: int = setting(
+        Kind.DURATION,
+        TTL_MS,
+        "How long it stays there when it is not renewed.",
+        flag="metadata_ttl_s",
+        unit="s",
+        minimum=1_000,
+        maximum=86_400_000,
+    )
+
     data_threads: int = setting(
         Kind.INT,
         0,
@@ -142,6 +160,7 @@ class NodeConfig:
                 raise InvalidArgument(
                     f"master_server_address {endpoint} means every interface and cannot be dialled"
                 )
+        parse_address(self.metadata_server)
         for name in ("segment_name", "host_id"):
             value = getattr(self, name)
             if len(value.encode("utf-8", "replace")) > NAME_BYTES_MAX or not value.isprintable():
@@ -172,12 +191,6 @@ KNOWN_FLAGS = (
     *not_built(Kind.BOOL, False, "enable_offload"),
     *unmeaning(
         Kind.SIZE, 0, "local_buffer_size", note="values are received where they stay, without staging"
-    ),
-    *unmeaning(
-        Kind.TEXT,
-        "http://127.0.0.1:8080/metadata",
-        "metadata_server",
-        note="nodes are found through the master",
     ),
     *unmeaning(Kind.TEXT, "", "device_names", note="--protocol tcp uses no device"),
     *unmeaning(Kind.INT, 1, "threads", note="--data_threads sets the threads of the data port"),

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mooncake_client.node_config import NODE_FLAGS, NodeConfig
+from mooncake_client.published import publish_nodes
 from mooncake_store import _core
 from mooncake_store.endpoints import Endpoint, is_wildcard
 from mooncake_store.errors import StoreError
@@ -22,6 +23,7 @@ from mooncake_store.ports import cannot_listen
 
 if TYPE_CHECKING:
     from mooncake_client.client_http import ClientHttp
+    from mooncake_store.metadata_server.publisher import Publisher
 
 log = logging.getLogger("mooncake_store.node")
 
@@ -58,23 +60,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (RuntimeError, ValueError) as error:
         log.error("%s", error)
         return 1
+    publisher: Publisher | None = None
     try:
-        listeners = listen(node, config)
+        publisher = publish_nodes(config.metadata_server, lambda: [node], ttl_ms=config.metadata_ttl_ms)
+        listeners = listen(node, config, {} if publisher is None else publisher.counters())
     except StoreError as error:
         log.error("%s", error)
+        if publisher is not None:
+            publisher.end()
         node.stop()
         return 1
     try:
         serve(node, config)
     finally:
+        if publisher is not None:
+            publisher.end()  # before the node: nobody should be sent to one that leaves
         end(node, config)
         for listener in listeners:
             listener.end()
     return 0
 
 
-def listen(node: _core.Node, config: NodeConfig) -> list[ClientHttp]:
-    """The HTTP ports that are asked for. Raises StoreError naming the one that is taken."""
+def listen(node: _core.Node, config: NodeConfig, published: Mapping[str, int]) -> list[ClientHttp]:
+    """The HTTP ports that are asked for. Raises StoreError naming the one that is taken.
+
+    published: the publisher's counters, which change.
+    """
     wanted = [(config.port, "--port")] if config.port else []
     if config.enable_http_server:
         wanted.append((config.http_port, "--http_port"))
@@ -89,7 +100,7 @@ def listen(node: _core.Node, config: NodeConfig) -> list[ClientHttp]:
             listener = ClientHttp(
                 endpoint,
                 health=lambda: 0 if node.status()["mounted"] else 2,
-                counters=lambda: node.status()["stats"],
+                counters=lambda: {**node.status()["stats"], **published},
                 masters=config.master_server_address,
             )
         except OSError as error:

@@ -46,7 +46,7 @@ class ServerAddress:
 def parse_address(value: str) -> ServerAddress | None:
     """None for P2PHANDSHAKE. Raises InvalidArgument, naming the setting and, without secrets, its value."""
     text = value.strip()
-    if text == P2P_HANDSHAKE:
+    if text.upper() == P2P_HANDSHAKE:
         return None
     kind, separator, rest = text.partition("://")
     if not separator:

@@ -87,15 +87,21 @@ class Publication:
             if self._standing.get(key) == value:
                 await self._server.renew(key, value, ttl_s=self._ttl_s)
             else:
-                await self._server.put(key, value, ttl_s=self._ttl_s)
+                # Before it is there: a put that is given up half-way may have arrived.
                 self._standing[key] = value
+                await self._server.put(key, value, ttl_s=self._ttl_s)
             self.counters["metadata_server_publishes_total"] += 1
         return len(told)
 
     async def withdraw(self) -> None:
-        """Take back what still stands there as it was told; never raises. Not asked for where it is away."""
+        """Take back what still stands there as it was told, or left by an earlier process; never raises.
+
+        A server that is away is not waited for.
+        """
+        if self._failures:
+            return
         with contextlib.suppress(StoreError):
-            for key, value in [] if self._failures else self._standing.items():
+            for key, value in {**self._told(), **self._standing}.items():
                 await self._server.delete(key, only=value)
         self._standing.clear()
 

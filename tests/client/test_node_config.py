@@ -17,7 +17,6 @@ MOONCAKE_DEFAULTS = {
     "host": "0.0.0.0",
     "global_segment_size": "4 GB",
     "local_buffer_size": "0",
-    "metadata_server": "http://127.0.0.1:8080/metadata",
     "protocol": "tcp",
     "device_names": "",
     "threads": "1",
@@ -60,7 +59,7 @@ def test_a_start_script_of_mooncakes_users_works() -> None:
         host="10.0.0.2",
         port=50052,
     )
-    assert len(loaded.warnings) == 2
+    assert len(loaded.warnings) == 1
     assert "--data_threads sets the threads" in "".join(loaded.warnings)
 
 
@@ -98,6 +97,8 @@ def test_what_is_advertised_is_never_a_wildcard(argv: list[str], advertised: str
         (["--protocol=carrier"], r"--protocol: 'carrier' is unknown"),
         (["--enable_offload"], r"--enable_offload=true: not built yet"),
         (["--segment_name=" + "x" * 256], r"segment_name .* at most 255 bytes"),
+        (["--metadata_server=ftp://h:1"], r"metadata_server 'ftp://h:1' must be etcd://"),
+        (["--metadata_ttl_s=0"], r"--metadata_ttl_s: 0ms is not in 1s\.\."),
         (["--host_id=a\nb"], r"host_id 'a\\nb' must be printable"),
         (["--data_port=99999"], r"--data_port: port '99999' is not in 0\.\.65535"),
     ],
@@ -105,6 +106,15 @@ def test_what_is_advertised_is_never_a_wildcard(argv: list[str], advertised: str
 def test_a_bad_setting_is_named_with_its_value(argv: list[str], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         NODE_FLAGS.load(argv)
+
+
+def test_a_password_is_never_printed() -> None:
+    loaded = NODE_FLAGS.load(["--metadata_server=redis://u:s3cret@h:1/3"])
+    assert loaded.config.metadata_server == "redis://u:s3cret@h:1/3"
+    assert "s3cret" not in "".join(loaded.effective())
+    with pytest.raises(InvalidArgument) as refused:
+        NODE_FLAGS.load(["--metadata_server=u:s3cret@h:1"])
+    assert "s3cret" not in str(refused.value)
 
 
 def test_no_masters_at_all_are_refused() -> None:

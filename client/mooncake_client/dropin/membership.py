@@ -10,7 +10,7 @@ import os
 import random
 import threading
 import time
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from mooncake_client.client_config import client_config
 from mooncake_client.client_http import ClientHttp
@@ -22,10 +22,14 @@ from mooncake_client.dropin.mooncake_config import (
     client_ports,
 )
 from mooncake_client.node_config import NodeConfig
+from mooncake_client.published import publish_nodes
 from mooncake_store import _core
 from mooncake_store.endpoints import Endpoint, listening_host
 from mooncake_store.errors import InvalidArgument, StoreError, Unavailable
 from mooncake_store.ports import cannot_listen
+
+if TYPE_CHECKING:
+    from mooncake_store.metadata_server.publisher import Publisher
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 """For finding the master at setup; Mooncake's clients find a busy one later than in one second too."""
@@ -68,6 +72,7 @@ class Membership:
         self._nodes: dict[str, _core.Node] = {}
         self.hostname = config.local_hostname
         self.http: ClientHttp | None = None
+        self._publisher: Publisher | None = None
         try:
             if config.global_segment_size:
                 [self.hostname] = self._lend_first(config.global_segment_size, endpoint.port)
@@ -116,7 +121,13 @@ class Membership:
         names: list[str] = node.status()["segment_names"]
         with self._lock:
             self._nodes.update(dict.fromkeys(names, node))
+            if self._publisher is None:
+                self._publisher = publish_nodes(self.config.metadata_server, self._lent)
         return names
+
+    def _lent(self) -> set[_core.Node]:
+        with self._lock:
+            return set(self._nodes.values())
 
     def _lend_first(self, size_bytes: int, port: int) -> list[str]:
         """At the port of local_hostname or, where it has none, at one of those for clients."""
@@ -178,8 +189,7 @@ class Membership:
 
     def counters(self) -> dict[str, int]:
         """Of the memory lent, summed over its nodes, and of what this store moved."""
-        with self._lock:
-            nodes = set(self._nodes.values())
+        nodes = self._lent()
         total = {
             "nodes": len(nodes),
             "connected": int(self.client.is_connected),
@@ -189,6 +199,8 @@ class Membership:
         for node in nodes:
             for name, value in node.status()["stats"].items():
                 total[name] = total.get(name, 0) + value
+        if self._publisher is not None:
+            total |= self._publisher.counters()
         return total if self._metrics is None else {**total, **self._metrics.summary()}
 
     def end(self) -> None:
@@ -199,6 +211,8 @@ class Membership:
         http, self.http = self.http, None
         if http is not None:
             http.end()
+        if self._publisher is not None:
+            self._publisher.end()
         for node in nodes:
             node.stop()
         self._handles.end()

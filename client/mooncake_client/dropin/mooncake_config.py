@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from mooncake_store.endpoints import Endpoint, is_wildcard, parse_endpoint, parse_endpoints
 from mooncake_store.errors import InvalidArgument
+from mooncake_store.masking import mask_secrets
+from mooncake_store.metadata_server.address import parse_address
 from mooncake_store.units import parse_size
 
 log = logging.getLogger("mooncake_store.dropin")
@@ -93,9 +95,10 @@ OF_CLIENTS: Final = frozenset(
 
 @dataclass
 class MooncakeConfig:
-    """Checked settings. Sizes are bytes; device_name, metadata_server and local_buffer_size have no meaning
-    here.
+    """Checked settings. Sizes are bytes; device_name and local_buffer_size have no meaning here. `str()`
+    hides passwords.
 
+    metadata_server: where memory lent is told of, for programs that look there; P2PHANDSHAKE: nowhere.
     local_hostname: of this process, with or without a port; others dial it when memory is lent.
     global_segment_size: memory lent to the pool; 0: this process only reads and writes.
     protocol: what is not tcp is carried by tcp too, with a warning.
@@ -146,6 +149,10 @@ class MooncakeConfig:
         self.client_http_port = int(port)
         self.local_endpoint()
         self.masters()
+        parse_address(self.metadata_server)
+
+    def __str__(self) -> str:
+        return mask_secrets(repr(self))
 
     def local_endpoint(self) -> Endpoint:
         """Host and port of this process; port 0 where none was given."""

@@ -69,9 +69,10 @@ class MooncakeDistributedStore(PlainValues, PiecesOfValues, Tensors, TpTensors, 
     def setup(self, *args: Any, **kwargs: Any) -> int:
         """Join the pool: seven settings or more, or one dict of them. 0, or why not, which is logged.
 
-        global_segment_size: memory lent to the pool, 0: none. engine, metadata_server, local_buffer_size and
-        rdma_devices have no meaning here. control, which is this store's own: by which door the master is
-        asked, as of `Store`; so is shared_memory. Raises TypeError when a setting is missing among several.
+        global_segment_size: memory lent to the pool, 0: none; metadata_server is told of it. engine,
+        local_buffer_size and rdma_devices have no meaning here. control, which is this store's own: by which
+        door the master is asked, as of `Store`; so is shared_memory. Raises TypeError when a setting is
+        missing among several.
         """
         given = args[0] if len(args) == 1 and not kwargs else kwargs.get("config") if not args else None
         if isinstance(given, Mapping) and len(kwargs) <= 1:
