@@ -1189,6 +1189,12 @@ class Master:
         Returns the epoch of the master that reigns instead of this one, or 0. ValueError: no epoch, no uuid.
         """
 
+    def serve_until(self, boottime_ms: int) -> None:
+        """From this moment of CLOCK_BOOTTIME on requests are refused with STALE_EPOCH; 0: at once.
+
+        Also Discover's answer then names a later reign. Said again it moves; never said it never comes.
+        """
+
     def restore_tombstones(self, kept: bytes) -> None:
         """What the last master here left, before start(). Raises ValueError when it does not parse."""
 

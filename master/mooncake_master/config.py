@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 import struct
 from dataclasses import dataclass
@@ -85,6 +86,26 @@ class MasterConfig:
         "File that keeps the number of this master's reign, so that nodes follow it at once after a restart, "
         "and what was removed that nodes may still hold. "
         "auto: master-PORT.json in $STATE_DIRECTORY or $XDG_STATE_HOME/mooncake_store; none: keep nothing.",
+    )
+
+    enable_ha: bool = setting(
+        Kind.BOOL, False, "Be one of several masters of which one is elected to serve; the others stand by."
+    )
+    ha_backend_type: str = setting(
+        Kind.TEXT,
+        "etcd",
+        "Who keeps the election.",
+        choices=("etcd", "redis"),
+        choices_not_built=("k8s",),
+    )
+    etcd_endpoints: str = setting(
+        Kind.TEXT, "", "Members of etcd, host:port each, separated by comma or semicolon."
+    )
+    ha_backend_connstring: str = setting(
+        Kind.TEXT, "", "redis://[user:password@]host:port[/db], or for etcd instead of --etcd_endpoints."
+    )
+    cluster_id: str = setting(
+        Kind.TEXT, "mooncake_cluster", "Name of the pool in etcd or redis; one election each."
     )
 
     client_ttl_ms: int = setting(
@@ -286,6 +307,8 @@ class MasterConfig:
             raise InvalidArgument(
                 f"advertise_host {self.advertise_host!r} means every interface; name one that others can dial"
             )
+        if self.enable_ha:
+            self._check_ha()
         if self.max_kv_soft_pin_ttl_ms < self.default_kv_soft_pin_ttl_ms:
             raise InvalidArgument(
                 f"max_kv_soft_pin_ttl ({self.max_kv_soft_pin_ttl_ms} ms) is less than "
@@ -304,6 +327,28 @@ class MasterConfig:
                 raise InvalidArgument(
                     f"{by_port[port]} and {flag} are both {port}; each needs a port of its own"
                 )
+
+    def _check_ha(self) -> None:
+        if self.ha_backend_type == "etcd" and not (self.etcd_endpoints or self.ha_backend_connstring):
+            raise InvalidArgument("enable_ha with etcd needs --etcd_endpoints=host:port,...")
+        if self.ha_backend_type == "redis" and not self.ha_backend_connstring:
+            raise InvalidArgument("enable_ha with redis needs --ha_backend_connstring=redis://host:port")
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", self.cluster_id):
+            raise InvalidArgument(
+                f"cluster_id {self.cluster_id[:64]!r} must be 1..128 letters, digits or of ._-"
+            )
+        if self.grpc_port == 0:
+            raise InvalidArgument(
+                f"enable_ha needs a port that is known before it listens; set {self.grpc_port_flag}"
+            )
+        if not self.advertise_host and not self.rpc_interface and is_wildcard(self.rpc_address):
+            raise InvalidArgument(
+                "enable_ha needs this host's address, for clients; set --advertise_host or --rpc_address"
+            )
+
+    def ha_address(self) -> str:
+        """Where clients reach this master's gRPC: what it writes into the election."""
+        return str(Endpoint(self.advertise_host or self.listen_endpoint().host, self.grpc_port))
 
     @property
     def grpc_port(self) -> int:
@@ -338,7 +383,9 @@ def interface_address(name: str) -> str:
             ) from error
 
 
-_ONLY_WITH_HA = "it configures --enable_ha, which is not built yet"
+_ONLY_WITH_OPLOG = (
+    "it configures --enable_oplog, which is not built yet; nodes tell a new leader what they hold"
+)
 _ONLY_WITH_SNAPSHOT = "it configures --enable_snapshot, which is not built yet"
 _ONLY_WITH_OFFLOAD = "it configures --enable_offload, which is not built yet"
 _ONLY_WITH_EVENTS = "it configures --enable_kv_events, which is not built yet"
@@ -350,7 +397,6 @@ KNOWN_FLAGS = (
         False,
         *(
             "enable_cxl",
-            "enable_ha",
             "enable_kv_events",
             "enable_multi_tenants",
             "enable_offload",
@@ -371,13 +417,10 @@ KNOWN_FLAGS = (
         "enable_metadata_cleanup_on_timeout",
         note="what nodes leave at a metadata server ends by itself when they stop renewing it",
     ),
-    *unmeaning(Kind.TEXT, "mooncake_cluster", "cluster_id", note=_ONLY_WITH_HA),
-    *unmeaning(Kind.TEXT, "etcd", "ha_backend_type", note=_ONLY_WITH_HA),
-    *unmeaning(Kind.TEXT, "", "etcd_endpoints", "ha_backend_connstring", note=_ONLY_WITH_HA),
-    *unmeaning(Kind.TEXT, "", "pod_name", "pod_namespace", note=_ONLY_WITH_HA),
-    *unmeaning(Kind.INT, 180, "batch_oplog_retry_timeout_sec", note=_ONLY_WITH_HA),
-    *unmeaning(Kind.INT, 1024, "oplog_batch_max_entries", note=_ONLY_WITH_HA),
-    *unmeaning(Kind.INT, 1000, "oplog_poll_interval_ms", note=_ONLY_WITH_HA),
+    *unmeaning(Kind.TEXT, "", "pod_name", "pod_namespace", note="elections in Kubernetes are not built yet"),
+    *unmeaning(Kind.INT, 180, "batch_oplog_retry_timeout_sec", note=_ONLY_WITH_OPLOG),
+    *unmeaning(Kind.INT, 1024, "oplog_batch_max_entries", note=_ONLY_WITH_OPLOG),
+    *unmeaning(Kind.INT, 1000, "oplog_poll_interval_ms", note=_ONLY_WITH_OPLOG),
     *unmeaning(
         Kind.TEXT, "/dev/dax0.0", "cxl_path", note="it configures --enable_cxl, which is not built yet"
     ),

@@ -10,6 +10,7 @@ import logging
 import signal
 import socket
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -17,6 +18,10 @@ from aiohttp import web
 
 from mooncake_master.config import MasterConfig
 from mooncake_master.door import Door
+from mooncake_master.ha.backends import open_election
+from mooncake_master.ha.election import Tenure, Term
+from mooncake_master.ha.member import Member
+from mooncake_master.ha.standby_http import StandbyHttp
 from mooncake_master.http import AdminHttp, is_our_fault
 from mooncake_master.metrics import MetricsPage
 from mooncake_master.native import start_native
@@ -60,8 +65,20 @@ GRPC_OPTIONS: Final = (
 class Daemon:
     """One running master. `start` and `stop` belong to one event loop."""
 
-    def __init__(self, config: MasterConfig) -> None:
+    def __init__(
+        self,
+        config: MasterConfig,
+        *,
+        term: Term | None = None,
+        resign: Callable[[], bool] | None = None,
+        ha_numbers: Callable[[], Mapping[str, float]] | None = None,
+    ) -> None:
+        """term: of one that was elected; then `resign` ends it and ha_numbers are its part of /metrics."""
         self.config = config
+        self._term = term
+        self._resign = resign
+        self._ha_numbers = ha_numbers
+        self._serve_until_ms: int | None = None
         self.grpc_port = 0
         self.http_port = 0
         self.lane_port = 0
@@ -85,7 +102,7 @@ class Daemon:
         _check_port_is_free(listen, self.config.grpc_port_flag)
         _check_port_is_free(Endpoint(self.config.metrics_host, self.config.metrics_port), "--metrics_port")
         reign = Reign.of(self.config)
-        epoch = reign.take()
+        epoch = reign.take() if self._term is None else self._elected(reign, self._term)
         native = start_native(
             self.config,
             lane_host=listen.host,
@@ -94,6 +111,8 @@ class Daemon:
             keeps_tombstones=reign.path is not None,
         )
         self._native = native
+        if self._serve_until_ms is not None:
+            native.serve_until(self._serve_until_ms)
         self.lane_port = native.lane_port
         door = Door(native)
         await self._start_grpc(native, door, listen)
@@ -112,6 +131,27 @@ class Daemon:
             self.http_port,
             native.epoch,
         )
+
+    def _elected(self, reign: Reign, term: Term) -> int:
+        reign.last()  # for its tombstones: they say of values what stays true
+        reign.note(term.epoch, reign.tombstones)
+        return term.epoch
+
+    @property
+    def epoch(self) -> int:
+        """Of the native master; 0 while there is none."""
+        return self._native.epoch if self._native is not None else 0
+
+    @property
+    def deposed_by(self) -> int:
+        """The epoch of a later master that nodes follow, or 0."""
+        return self._native.stats()["deposed_by_epoch"] if self._native is not None else 0
+
+    def serve_until(self, boottime_s: float) -> None:
+        """Refuse every request from this moment of CLOCK_BOOTTIME on, also if this process sleeps then."""
+        self._serve_until_ms = int(boottime_s * 1_000)
+        if self._native is not None:
+            self._native.serve_until(self._serve_until_ms)
 
     async def _start_grpc(self, native: _core.Master, door: Door, listen: Endpoint) -> None:
         server = grpc.aio.server(options=GRPC_OPTIONS, interceptors=[RefusingMalformed()])
@@ -136,24 +176,12 @@ class Daemon:
         metrics = MetricsPage(
             native,
             identity=lambda: {"epoch": str(native.epoch), "eviction_policy": self.config.eviction_policy},
+            ha_numbers=self._ha_numbers,
         )
-        admin = AdminHttp(door, metrics, describe=lambda: self._description(native))
+        admin = AdminHttp(door, metrics, describe=lambda: self._description(native), resign=self._resign)
         logging.getLogger("aiohttp.server").addFilter(is_our_fault)
-        runner = web.AppRunner(
-            admin.application(),
-            access_log=None,
-            shutdown_timeout=HTTP_GRACE_S,
-            keepalive_timeout=HTTP_IDLE_S,
-        )
-        self._http = runner
-        await runner.setup()
-        listen = Endpoint(self.config.metrics_host, self.config.metrics_port)
-        site = web.TCPSite(runner, listen.host, listen.port)
-        try:
-            await site.start()
-        except OSError as error:
-            raise cannot_listen(listen, "--metrics_port", error) from error
-        self.http_port = runner.addresses[0][1]
+        self._http = await open_http(self.config, admin.application())
+        self.http_port = self._http.addresses[0][1]
         return admin
 
     async def _start_metadata_server(self) -> None:
@@ -169,7 +197,7 @@ class Daemon:
             "role": "standby" if deposed_by else "leader",
             "ha_state": "deposed" if deposed_by else "serving",
             "service_ready": not deposed_by,
-            "leader_address": str(Endpoint(host, self.grpc_port)),
+            "leader_address": self._term.address if self._term else str(Endpoint(host, self.grpc_port)),
             "view_version": native.epoch,
             "version": __version__,
             "lane_port": self.lane_port,
@@ -235,12 +263,30 @@ class Daemon:
             self._native = None
 
 
+async def open_http(config: MasterConfig, pages: web.Application) -> web.AppRunner:
+    """Serves these pages on --metrics_port until cleanup() of what it gives. StoreError names the flag."""
+    runner = web.AppRunner(
+        pages, access_log=None, shutdown_timeout=HTTP_GRACE_S, keepalive_timeout=HTTP_IDLE_S
+    )
+    await runner.setup()
+    listen = Endpoint(config.metrics_host, config.metrics_port)
+    try:
+        await web.TCPSite(runner, listen.host, listen.port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise cannot_listen(listen, "--metrics_port", error) from error
+    return runner
+
+
 async def serve(config: MasterConfig) -> None:
     """Runs a master until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if config.enable_ha:
+        await _member(config).run(stopping)
+        return
     daemon = Daemon(config)
     await daemon.start()
     try:
@@ -248,6 +294,20 @@ async def serve(config: MasterConfig) -> None:
     finally:
         log.info("stopping")
         await daemon.stop()
+
+
+def _member(config: MasterConfig) -> Member:
+    listen = config.listen_endpoint()
+    _check_port_is_free(listen, config.grpc_port_flag)  # now, and not when it is elected
+
+    def reign(member: Member, tenure: Tenure) -> Daemon:
+        return Daemon(config, term=tenure.term, resign=member.resign, ha_numbers=member.stats)
+
+    async def stand_by(member: Member) -> Callable[[], Awaitable[None]]:
+        pages = StandbyHttp(member.description, member.stats)
+        return (await open_http(config, pages.application())).cleanup
+
+    return Member(config, open_election(config), config.ha_address(), reign=reign, stand_by=stand_by)
 
 
 def _check_port_is_free(endpoint: Endpoint, flag: str) -> None:

@@ -1,7 +1,7 @@
 """The operators' HTTP door: health, metrics, and read-only questions about keys and segments.
 
 Owns paths and response bodies, which are Mooncake's where its admin server has the endpoint. Asks the state
-machine through `door.Door`; changes nothing, so it needs no token.
+machine through `door.Door`; changes nothing but, when asked to, who of several masters leads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from mooncake_master.door import Door, HouseSession
+from mooncake_master.ha.standby_http import leader_response
 from mooncake_master.metrics import MetricsPage
 from mooncake_store import _core
 from mooncake_store.errors import StoreError
@@ -40,11 +41,19 @@ _HTTP_STATUS: Final = {
 class AdminHttp:
     """Routes and handlers; the daemon owns the listening socket."""
 
-    def __init__(self, door: Door, metrics: MetricsPage, *, describe: Callable[[], dict[str, Any]]) -> None:
-        """describe: what /health says of this master beyond its status."""
+    def __init__(
+        self,
+        door: Door,
+        metrics: MetricsPage,
+        *,
+        describe: Callable[[], dict[str, Any]],
+        resign: Callable[[], bool] | None = None,
+    ) -> None:
+        """describe: what /health says of this master beyond its status. resign: with --enable_ha."""
         self._door = door
         self._metrics = metrics
         self._describe = describe
+        self._resign = resign
         self._session = HouseSession(door, DEFAULT_TENANT)
 
     async def keep_session(self) -> None:
@@ -57,6 +66,9 @@ class AdminHttp:
         app.router.add_get("/metrics/summary", self.summary)
         app.router.add_get("/health", self.health)
         app.router.add_get("/role", self.role)
+        app.router.add_get("/ha_status", self.ha_status)
+        app.router.add_get("/leader", self.leader)
+        app.router.add_post("/api/v1/ha/resign", self.resign)
         app.router.add_get("/query_key", self.query_key)
         app.router.add_get("/batch_query_keys", self.batch_query_keys)
         app.router.add_get("/get_all_keys", self.all_keys)
@@ -81,6 +93,25 @@ class AdminHttp:
 
     async def role(self, request: web.Request) -> web.Response:
         return web.Response(text=self._describe()["role"])
+
+    async def ha_status(self, request: web.Request) -> web.Response:
+        return web.Response(text=self._describe()["ha_state"])
+
+    async def leader(self, request: web.Request) -> web.Response:
+        return leader_response(self._describe())
+
+    async def resign(self, request: web.Request) -> web.Response:
+        """Hand over to another master; answered before that one reigns."""
+        if self._resign is None or not self._resign():
+            return web.json_response(
+                {
+                    "success": False,
+                    "error_code": int(Status.UNAVAILABLE_IN_CURRENT_MODE),
+                    "error_message": "this master has no term to give back (is it run with --enable_ha?)",
+                },
+                status=409,
+            )
+        return web.json_response({"success": True})
 
     async def query_key(self, request: web.Request) -> web.Response:
         """Where one key's value is; grants a lease, as any lookup does."""

@@ -72,6 +72,7 @@ NAMES: Final = {
 HELP: Final = {
     "active_session_count": "Sessions that are alive",
     "adopted_replicas_total": "Replicas of an earlier reign that nodes told and the index took in",
+    "after_term_refusals_total": "Requests refused because this master's term was over (--enable_ha)",
     "allocated_bytes": "Bytes charged to segments: live, unfinished and retiring replicas",
     "allocation_failures_total": "Puts refused because no segment had room",
     "attempted_evictions_total": (
@@ -224,6 +225,17 @@ HELP: Final = {
 """What each native number means. tests/master/test_metrics.py fails where one is missing."""
 
 
+HA_HELP: Final = {
+    "backend_failures_total": "Times that etcd or redis did not answer a question of the election",
+    "elections_won_total": "Terms that this process began as the leader",
+    "is_leader": "Whether this master leads; 0: it stands by",
+    "term_left_seconds": "How long this leader may serve without another answer of the election",
+    "terms_lost_total": "Terms that ended because they were not renewed in time, or a later master reigned",
+    "terms_resigned_total": "Terms that this master gave back",
+}
+"""What each number of `ha.member.Member.stats` means; on the page they begin with master_ha_."""
+
+
 class Numbers(Protocol):
     """Where the numbers come from: `_core.Master`."""
 
@@ -234,12 +246,20 @@ class Numbers(Protocol):
 class MetricsPage:
     """Renders /metrics and the summary line from one native master."""
 
-    def __init__(self, master: Numbers, *, identity: Callable[[], dict[str, str]]) -> None:
-        """identity: labels of the info metric, such as the epoch."""
+    def __init__(
+        self,
+        master: Numbers,
+        *,
+        identity: Callable[[], dict[str, str]],
+        ha_numbers: Callable[[], Mapping[str, float]] | None = None,
+    ) -> None:
+        """identity: labels of the info metric, such as the epoch. ha_numbers: of one that was elected."""
         self._master = master
         self._native = _NativeCollector(master, identity)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self._native)
+        if ha_numbers is not None:
+            self._registry.register(_HaCollector(ha_numbers))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -264,6 +284,29 @@ class MetricsPage:
             f"clients {stats.get('active_session_count', 0)} | "
             f"evicted {stats.get('evicted_keys_total', 0)} | requests {requests or 'none'}"
         )
+
+
+class HaPage:
+    """/metrics of a master that stands by."""
+
+    def __init__(self, numbers: Callable[[], Mapping[str, float]]) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_HaCollector(numbers))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def render(self) -> tuple[bytes, str]:
+        """The page in Prometheus' text format and its content type."""
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+class _HaCollector(Collector):
+    def __init__(self, numbers: Callable[[], Mapping[str, float]]) -> None:
+        self._numbers = numbers
+
+    def collect(self) -> Iterator[Metric]:
+        for name, value in self._numbers().items():
+            yield _family(f"master_ha_{name}", HA_HELP[name], value)
 
 
 class _NativeCollector(Collector):

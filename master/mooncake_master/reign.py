@@ -55,6 +55,10 @@ class Reign:
             log.warning("--state_file=auto finds no folder (%s); %s", error, WITHOUT)
             return cls(None, must_work=False)
 
+    def last(self) -> int:
+        """The highest epoch that it was told; 0: none. For a master whose epochs are given by an election."""
+        return self._read()
+
     def take(self) -> int:
         """The next epoch, noted before anybody hears of it.
 

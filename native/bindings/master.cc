@@ -488,6 +488,8 @@ class PyMaster {
         return unlocked([&](Master& master) { return master.hear_of_reign(epoch, uuid); });
     }
 
+    void serve_until(std::uint64_t boottime_ms) const { core_->master.serve_until(boottime_ms); }
+
     std::uint64_t tombstones_generation() const {
         return unlocked([](Master& master) { return master.tombstones_generation(); });
     }
@@ -532,6 +534,7 @@ void bind_master(nb::module_& module) {
         .def("stats", &PyMaster::stats)
         .def("request_histograms", &PyMaster::request_histograms)
         .def("hear_of_reign", &PyMaster::hear_of_reign, nb::arg("epoch"), nb::arg("master"))
+        .def("serve_until", &PyMaster::serve_until, nb::arg("boottime_ms"))
         .def("restore_tombstones", &PyMaster::restore_tombstones, nb::arg("kept"))
         .def("tombstones_kept", &PyMaster::tombstones_kept, nb::arg("generation"))
         .def_prop_ro("tombstones_generation", &PyMaster::tombstones_generation)

@@ -62,6 +62,7 @@ class Master {
     std::uint64_t hear_of_reign(std::uint64_t epoch, const wire::Uuid& master) {
         return driver_->hear_of_reign(epoch, master);
     }
+    void serve_until(std::uint64_t boottime_ms) { driver_->serve_until(boottime_ms); }
     // What a master after this one must not take in: see StateDriver and Metadata. restore is for before
     // start().
     std::uint64_t tombstones_generation() const { return driver_->tombstones_generation(); }

@@ -1,5 +1,7 @@
 #include "master/state_driver.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -24,8 +26,11 @@ std::uint64_t steady_us() {
 }
 
 wire::Buffer text_body(std::string_view text) {
-    wire::Buffer body;
-    wire::Writer(body).text16(text);
+    // Not text16 into an empty buffer: of a constant text GCC 12 takes that for an overflow.
+    const auto length = static_cast<std::uint16_t>(text.size());
+    wire::Buffer body(sizeof(length) + text.size());
+    wire::Writer(body).patch(0, length);
+    std::copy(text.begin(), text.end(), body.begin() + sizeof(length));
     return body;
 }
 
@@ -63,6 +68,16 @@ std::uint64_t StateDriver::steady_ms() const {
     return options_.steady_ms ? options_.steady_ms() : steady_us() / 1'000;
 }
 
+bool StateDriver::is_term_over() const {
+    const auto until_ms = serve_until_ms_.load(std::memory_order_acquire);
+    if (until_ms == ~std::uint64_t{0}) return false;
+    timespec now{};
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000 +
+               static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000 >=
+           until_ms;
+}
+
 // ---- entry points: each takes the lock for one bounded step at a time, then carries out what came of it
 // ----
 
@@ -76,6 +91,11 @@ void StateDriver::submit(Verb verb, wire::Bytes body, const LinkPtr& link, Compl
     if (call->command.done()) {  // malformed: nothing to ask the state machine
         outbox.answers.push_back(
             {verb, call->command.status(), call->command.take_body(), std::move(call->askers)});
+    } else if (verb != Verb::kStats && verb != Verb::kInspect && is_term_over()) {
+        after_term_total_.fetch_add(1, std::memory_order_relaxed);
+        outbox.answers.push_back({verb, Status::kStaleEpoch,
+                                  text_body("this master stepped down: its term is over"),
+                                  std::move(call->askers)});
     } else if (const auto mount = verb == Verb::kMount ? mount_to_check(*call, body) : std::nullopt) {
         call->was_held_up = true;
         return check_mount_(
@@ -240,13 +260,16 @@ std::vector<std::pair<std::string, std::uint64_t>> StateDriver::stats() {
     stats.emplace_back("stalled_nodes_total", stalled_links_total_);
     stats.emplace_back("connected_sessions_count", links_of_.size());
     stats.emplace_back("clock_dropped_ms", clock_.dropped_ms());
+    stats.emplace_back("after_term_refusals_total", after_term_total_.load(std::memory_order_relaxed));
     return stats;
 }
 
 std::uint64_t StateDriver::hear_of_reign(std::uint64_t epoch, const wire::Uuid& master) {
     const std::lock_guard guard(lock_);
     metadata_.hear_of_reign(epoch, master, clock_.now_ms());
-    return metadata_.deposed_by();
+    const auto deposed_by = metadata_.deposed_by();
+    // Who is elected next is not known here; its epoch is higher.
+    return deposed_by == 0 && is_term_over() ? this->epoch() + 1 : deposed_by;
 }
 
 std::uint64_t StateDriver::tombstones_generation() {

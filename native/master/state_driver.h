@@ -84,6 +84,12 @@ class StateDriver {
     // Answers every parked call CLOSED, and every later one.
     void stop();
 
+    // From this moment of CLOCK_BOOTTIME on every request but stats and inspect is refused with STALE_EPOCH:
+    // another master may be elected then, and this one may have been asleep. Any thread. Never, unless said.
+    void serve_until(std::uint64_t boottime_ms) {
+        serve_until_ms_.store(boottime_ms, std::memory_order_release);
+    }
+
     std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
     RequestMetrics& metrics() { return metrics_; }
     // The state machine's counters and the driver's, by name.
@@ -114,6 +120,7 @@ class StateDriver {
     enum class Progress : std::uint8_t { kGoOn, kPaused };
 
     // Without the lock.
+    bool is_term_over() const;
     std::optional<wire::Mount> mount_to_check(const Call& call, wire::Bytes body);
     void dialled_back(const CallPtr& call, wire::Status status, std::string_view why);
     void advance(const CallPtr& call, Outbox& outbox);
@@ -158,6 +165,8 @@ class StateDriver {
     CheckMount check_mount_;
     RequestMetrics metrics_;
     std::atomic<std::uint64_t> epoch_;
+    std::atomic<std::uint64_t> serve_until_ms_{~std::uint64_t{0}};
+    std::atomic<std::uint64_t> after_term_total_{0};
     const std::uint64_t started_ms_;
     const std::uint64_t remembered_ms_;  // no place is for longer
 

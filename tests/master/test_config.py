@@ -176,7 +176,6 @@ def test_a_start_script_of_mooncakes_users_works() -> None:
 @pytest.mark.parametrize(
     "flag",
     [
-        "enable_ha",
         "enable_offload",
         "enable_multi_tenants",
         "enable_snapshot",
@@ -193,6 +192,29 @@ def test_a_promise_that_is_not_built_refuses_to_start(flag: str) -> None:
         with pytest.raises(InvalidArgument, match=f"--{flag}=true: not built yet"):
             MASTER_FLAGS.load([form])
     assert MASTER_FLAGS.load([f"--{flag}=false"]).config == MasterConfig()
+
+
+HA = ("--enable_ha", "--etcd_endpoints=e1:2379;e2:2379", "--advertise_host=m1")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--enable_ha",), "--etcd_endpoints"),
+        (("--enable_ha", "--ha_backend_type=redis"), "--ha_backend_connstring"),
+        ((*HA, "--ha_backend_type=k8s"), "'k8s' is not built yet"),
+        ((*HA, "--port=0"), "set --port"),
+        (HA[:2], "--advertise_host"),
+        ((*HA, "--cluster_id=a/b"), "cluster_id 'a/b'"),
+    ],
+)
+def test_an_election_without_what_it_needs_is_refused(flags: tuple[str, ...], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        MASTER_FLAGS.load(flags)
+
+
+def test_what_a_master_writes_into_an_election_can_be_dialled() -> None:
+    assert MASTER_FLAGS.load(HA).config.ha_address() == "m1:50001"
 
 
 @pytest.mark.parametrize("strategy", ["cxl", "ssd_free_ratio_first"])

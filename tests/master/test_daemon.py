@@ -221,11 +221,11 @@ def test_a_wrong_flag_is_refused_by_name() -> None:
 
 
 def test_a_flag_that_promises_what_is_not_built_refuses_to_start() -> None:
-    with start_process("--enable_ha=true") as process:
+    with start_process("--enable_offload=true") as process:
         assert process.stderr is not None
         message = process.stderr.read()
         assert process.wait(HANG_S) == 2
-    assert "enable_ha" in message
+    assert "enable_offload" in message
 
 
 def test_removes_do_not_wait_for_a_state_file_on_a_full_disk(

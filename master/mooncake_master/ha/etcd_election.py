@@ -39,6 +39,7 @@ class EtcdElection:
         self._endpoints = list(endpoints)
         self._keys = Keys.of(cluster_id)
         self._client: Any = None
+        self._asking = asyncio.Lock()  # ending a client cancels whoever asks through it
         self._noted_epoch = 0
         self._member_lease: Any = None
 
@@ -140,16 +141,19 @@ class EtcdElection:
     async def _ask(self, what: str, attempt: Callable[[Any], Awaitable[Answer]]) -> Answer:
         """Ask the member that answered last, then each of the others once."""
         why: list[str] = []
-        for _ in self._endpoints:
-            try:
-                if self._client is None:
-                    member = self._endpoints[0]
-                    self._client = aetcd.Client(host=member.host, port=member.port, timeout=CALL_TIMEOUT_S)
-                return await asyncio.wait_for(attempt(self._client), CALL_TIMEOUT_S)
-            except _FAILURES as error:
-                why.append(f"{self._endpoints[0]}: {str(error) or type(error).__name__}")
-                await self._drop()
-                self._endpoints.append(self._endpoints.pop(0))
+        async with self._asking:
+            for _ in range(len(self._endpoints)):
+                member = self._endpoints[0]
+                try:
+                    if self._client is None:
+                        self._client = aetcd.Client(
+                            host=member.host, port=member.port, timeout=CALL_TIMEOUT_S
+                        )
+                    return await asyncio.wait_for(attempt(self._client), CALL_TIMEOUT_S)
+                except _FAILURES as error:
+                    why.append(f"{member}: {str(error) or type(error).__name__}")
+                    await self._drop()
+                    self._endpoints.append(self._endpoints.pop(0))
         raise ElectionUnavailable(f"{what}: no member of etcd answers ({'; '.join(why)})")
 
     async def _drop(self) -> None:

@@ -25,7 +25,7 @@ from mooncake_master.ha.election import (
 
 _FAILURES: Final = (RedisError, asyncio.TimeoutError, OSError)
 
-# Of all scripts: KEYS are the view and the epoch.
+# Of all scripts but _ANNOUNCE: KEYS are the view and the epoch.
 _CAMPAIGN: Final = """
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 local kept = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
@@ -43,6 +43,12 @@ if held ~= ARGV[1] and (held or kept > epoch) then return 0 end
 if epoch > kept then redis.call('SET', KEYS[2], ARGV[2]) end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return 1
+"""
+# A set by the second at which each master's entry ends.
+_ANNOUNCE: Final = """
+local now = tonumber(redis.call('TIME')[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+return redis.call('ZADD', KEYS[1], now + tonumber(ARGV[2]), ARGV[1])
 """
 _RESIGN: Final = (
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
@@ -79,12 +85,12 @@ class RedisElection:
 
     async def announce(self, address: str) -> None:
         self._announced = address
-        await self._call("announce", "SET", self._keys.members + address, address, "EX", MEMBER_TTL_S)
+        await self._call("announce", "EVAL", _ANNOUNCE, 1, self._keys.members, address, MEMBER_TTL_S)
 
     async def close(self) -> None:
         if self._announced:
             with contextlib.suppress(ElectionUnavailable):
-                await self._call("leave", "DEL", self._keys.members + self._announced)
+                await self._call("leave", "ZREM", self._keys.members, self._announced)
         with contextlib.suppress(*_FAILURES):
             await self._client.aclose()
 
