@@ -26,13 +26,26 @@ enum Flags : unsigned {
     kIsSampled = 8,    // is one of those of which is learnt
 };
 
-// Of the keys of a request these few are remembered when they are not being put: every fourth, of which is
+// Of the keys of a request these few are remembered when they are not being put: a sample, of which is
 // learnt, and the last two, by which the next request of a conversation is known. So the memory reaches
 // further back.
-bool is_sampled(std::uint64_t hash) { return (hash * 0x9E3779B97F4A7C15u >> 61) < 2; }
-
 constexpr std::size_t kEnd = 2;
 constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15u;
+
+// A small pool remembers all it may and learns from every fourth key. A large one has examples enough: its
+// history takes a quarter of the memory a key, and learns from every sixteenth, so that it reaches as far
+// back. (With both on the conversation trace at 5,000, 10,000 and 15,000 blocks: hits 0.161, 0.231, 0.269,
+// and 0.169, 0.231, 0.267 without.)
+constexpr std::size_t kFullHistoryKeys = 1u << 16;
+constexpr std::size_t kKeysASet = 4;  // beyond that
+
+std::size_t history_sets(std::size_t live_keys) {
+    return std::min(live_keys, std::max(kFullHistoryKeys, live_keys / kKeysASet));
+}
+
+std::uint64_t sampled_of_64(std::size_t live_keys) {
+    return live_keys == 0 ? 16 : 16 * history_sets(live_keys) / live_keys;
+}
 
 template <std::size_t N>
 std::size_t bucket(std::size_t count, const std::array<std::size_t, N>& limits) {
@@ -54,6 +67,8 @@ std::uint64_t AdaptivePolicy::rank(std::uint64_t at, std::size_t kind, unsigned 
     const double kept = (flags & kStaysLonger) != 0 ? stay.longer : stay.shorter;
     return at - static_cast<std::uint64_t>(curves_.longest() - kept);
 }
+
+bool AdaptivePolicy::is_sampled(std::uint64_t hash) const { return hash * kMix >> 58 < sampled_of_64_; }
 
 // How many of the first keys were asked for before. Of keys that are not remembered either way those before
 // one that is known count as known.
@@ -155,6 +170,8 @@ std::uint64_t AdaptivePolicy::filled(std::uint64_t hash) {
 
 void AdaptivePolicy::time_passes(std::size_t accesses, const PoolSize& pool) {
     pool_ = pool;
+    // Never up again: a key that had not been sampled would look as if it had not come again.
+    sampled_of_64_ = std::min(sampled_of_64_, sampled_of_64(pool.live_keys));
     for (std::size_t i = 0; i < accesses; ++i) {
         if (++watch_turn_ % kWatchEvery == 0) watch();
     }
@@ -167,7 +184,7 @@ void AdaptivePolicy::time_passes(std::size_t accesses, const PoolSize& pool) {
 
 // A set at a time: what it holds was watched while as many accesses passed as one round of the table takes.
 void AdaptivePolicy::watch() {
-    history_.fit(pool_.live_keys);
+    history_.fit(history_sets(pool_.live_keys));
     const auto accesses = static_cast<double>(history_.set_count() * kWatchEvery);
     history_.scan([&](const ReuseHistory::Entry& entry) {
         const std::uint32_t old = age(entry.stamp());

@@ -38,6 +38,7 @@ class AdaptivePolicy : public EvictionPolicy {
     };
     std::uint32_t age(std::uint32_t stamp) const { return static_cast<std::uint32_t>(clock_) - stamp; }
     std::uint64_t rank(std::uint64_t at, std::size_t kind, unsigned flags) const;
+    bool is_sampled(std::uint64_t hash) const;
     std::size_t known_prefix(std::span<const Access> keys);
     template <class IsTold>
     void note(std::span<Access> keys, const Asked& as, IsTold&& is_told);
@@ -49,6 +50,7 @@ class AdaptivePolicy : public EvictionPolicy {
     std::uint64_t clock_ = kClockBegin;
     std::uint64_t watch_turn_ = 0;
     std::uint64_t divide_at_ = kClockBegin;
+    std::uint64_t sampled_of_64_ = 16;
     PoolSize pool_;
     ReuseHistory history_;
     ReuseCurves curves_;

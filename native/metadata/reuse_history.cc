@@ -44,10 +44,9 @@ ReuseHistory::Entry ReuseHistory::add(std::uint64_t hash, std::uint32_t clock) {
     return {&set, chosen};
 }
 
-// One set a live key: a line of 64 bytes.
-void ReuseHistory::fit(std::size_t live_keys) {
+void ReuseHistory::fit(std::size_t sets_max) {
     std::vector<Set>& sets = shards_[grow_shard_];
-    if (set_count_ + sets.size() > live_keys) return;
+    if (set_count_ + sets.size() > sets_max) return;
     grow(sets);
     grow_shard_ = (grow_shard_ + 1) % kShards;
 }

@@ -1,6 +1,6 @@
 // When keys were asked for last, and as what: of those that are there and of several times as many that are
-// not (ghosts). A table of fixed sets of one cache line; the oldest of a set makes room. It grows with the
-// number of live keys and never holds more than 64 bytes for each.
+// not (ghosts). A table of fixed sets of one cache line; the oldest of a set makes room. It grows to the
+// number of sets that it is told.
 #pragma once
 
 #include <array>
@@ -39,8 +39,8 @@ class ReuseHistory {
     Entry find(std::uint64_t hash);
     // Where a key that find() does not know may be noted; `clock` tells which entry is the oldest.
     Entry add(std::uint64_t hash, std::uint32_t clock);
-    // Makes room for so many live keys; at most one shard grows a call.
-    void fit(std::size_t live_keys);
+    // Grows to at most so many sets, at most one shard a call.
+    void fit(std::size_t sets_max);
 
     // Walks the table a set at a time, round and round; of what it meets, `visit(entry)`.
     template <class Visit>

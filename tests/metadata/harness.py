@@ -79,6 +79,7 @@ class Harness:
     effects: list[Effect] = field(default_factory=list)
     retired: list[int] = field(default_factory=list)
     owners: dict[int, int] = field(default_factory=dict)  # of the segments mounted by mount()
+    check_each_step: bool = True  # False where so many keys are put that it would take minutes
 
     def __post_init__(self) -> None:
         # Unless a test is about another policy: the one whose order can be told in advance.
@@ -92,7 +93,8 @@ class Harness:
 
     def ask(self, verb: str, body: bytes) -> tuple[int, bytes]:
         status, reply, self.effects, self.retired, _ = self.machine.execute(VERBS[verb], body, self.now)
-        self.machine.check_invariants()
+        if self.check_each_step:
+            self.machine.check_invariants()
         return status, reply
 
     def next_sequence(self) -> int:

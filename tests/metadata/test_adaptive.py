@@ -146,6 +146,20 @@ def test_history_takes_at_most_64_bytes_a_key_whatever_is_asked_for(make: Make) 
     assert 1_000 < pool.stat("eviction_history_entries") <= taken * 6 // 60 + 400
 
 
+def test_history_of_a_large_pool_takes_less_of_each_key(make: Make) -> None:
+    keys = 300_000
+    pool = make(eviction_policy="adaptive", exists_hold_ms=0)
+    node = pool.open()
+    pool.mount(node, "a", 2 * keys * 64)
+    pool.check_each_step = False
+    for first in range(0, keys, 1_000):
+        pool.put(node, *(b"key-%d" % index for index in range(first, first + 1_000)))
+    for first in range(0, keys, 1_000):
+        pool.exists(node, *(b"none-%d" % index for index in range(first, first + 1_000)))
+    pool.machine.check_invariants()
+    assert 65_536 * 60 // 2 < pool.stat("eviction_history_bytes") <= max(65_536, keys // 4) * 64
+
+
 def test_the_policy_tells_what_it_expects() -> None:
     requests = conversations(6_000)
     blocks = array("I", [block for one in requests for block in one])

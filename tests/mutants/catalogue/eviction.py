@@ -205,7 +205,7 @@ MUTANTS = [
         (
             Edit(
                 "native/metadata/adaptive_policy.cc",
-                "history_.fit(pool_.live_keys)",
+                "history_.fit(history_sets(pool_.live_keys))",
                 "history_.fit(4 * history_.entry_count())",
             ),
         ),
