@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mooncake_store._version import __version__
-from mooncake_store.endpoints import PORT_MAX, Endpoint, parse_endpoints, parse_host, parse_port
-from mooncake_store.errors import InvalidArgument
+from mooncake_store.endpoints import PORT_MAX, Endpoint, parse_host, parse_port
+from mooncake_store.errors import InvalidArgument, StoreError
 from mooncake_store.masking import MASK, mask_secrets
+from mooncake_store.masters import parse_masters
 from mooncake_store.pipes import quiet_broken_pipe
 from mooncake_store.units import format_duration, format_size, parse_duration_ms, parse_size
 
@@ -140,7 +141,7 @@ class Flag:
                 parts = value if isinstance(value, (list, tuple)) else [value]
                 if self.is_list and all(part == "" for part in parts):
                     return ()
-                return parse_endpoints(",".join(_text(part, where) for part in parts), field=where)
+                return parse_masters(",".join(_text(part, where) for part in parts), field=where)
             case Kind.HOST:
                 text = _text(value, where).strip()
                 return parse_host(text, field=where) if text else ""
@@ -348,7 +349,10 @@ class FlagTable(Generic[ConfigT]):
         return Loaded(self.config_class(**values), sources, tuple(warnings), self.flags)
 
     def load_or_exit(self, argv: Sequence[str] | None = None) -> Loaded[ConfigT]:
-        """`load` for a command's main: prints help or version and exits 0, prints one line and exits 2."""
+        """`load` for a command's main: prints help or version and exits 0, prints one line and exits 2.
+
+        1 where an election, asked for the masters, names none.
+        """
         arguments = sys.argv[1:] if argv is None else argv
         names = [argument.lstrip("-") for argument in arguments if argument.startswith("-")]
         if any(name in _HELP for name in names):
@@ -363,6 +367,9 @@ class FlagTable(Generic[ConfigT]):
         except InvalidArgument as error:
             print(f"{self.program}: {mask_secrets(str(error))}", file=sys.stderr)
             raise SystemExit(2) from None
+        except StoreError as error:  # an election that names no master yet
+            print(f"{self.program}: {mask_secrets(str(error))}", file=sys.stderr)
+            raise SystemExit(1) from None
 
     def help_text(self) -> str:
         """What `--help` prints: every flag with type, default and meaning; the others by name."""

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from mooncake_client.ha_command import add_ha_commands
 from mooncake_store._version import __version__
 from mooncake_store.errors import StoreError
 from mooncake_store.pipes import quiet_broken_pipe
@@ -101,6 +102,7 @@ def application() -> "typer.Typer":
     _add_object_commands(app, store)
     _add_story_commands(app, connected, store)
     _add_bench_command(app, connected, store, show)
+    add_ha_commands(app, show)
     _add_simulate_command(app, show)
     return app
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooncake_client.node_config import DEFAULT_MASTER, NAME_BYTES_MAX
-from mooncake_store.endpoints import Endpoint, is_wildcard, parse_endpoint, parse_endpoints
+from mooncake_store.endpoints import Endpoint, is_wildcard, parse_endpoint
 from mooncake_store.errors import InvalidArgument
 from mooncake_store.flags import Kind, check_config, setting
+from mooncake_store.masters import parse_masters
 
 TENANT_BYTES_MAX = 255
 RPC_TIMEOUT_VARIABLE = "MC_RPC_TIMEOUT_MS"
@@ -138,7 +139,7 @@ def client_config(
     if "location_cache" not in given and cache:
         given["location_cache"] = _heard_choice(LOCATION_CACHE_VARIABLE, cache, SWITCH)
     if not given.get("lane"):
-        given["master_server_addr"] = parse_endpoints(",".join(addresses), field="master_server_addr")
+        given["master_server_addr"] = parse_masters(",".join(addresses), field="master_server_addr")
     return ClientConfig(**given)
 
 

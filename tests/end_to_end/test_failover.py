@@ -21,7 +21,9 @@ import pytest
 from processes import Process, free_port, wait_until
 
 from mooncake_client import Store
+from mooncake_client.cli import main as cli
 from mooncake_store.errors import StoreError
+from mooncake_store.masters import parse_masters
 
 KEYS = 200
 ANSWER_S = 5.0
@@ -79,7 +81,8 @@ class Cluster:
         self.second = Master(folder, *flags)
         stack.enter_context(self.second.process)
         self.second.process.wait_for(STANDS_BY)
-        self.both = f"{self.first.address},{self.second.address}"
+        self.both = f"{backend}://{self.server.address}"
+        wait_until(lambda: len(parse_masters(self.both, field="both")) == 2, "both are in the list")
         self.nodes = [stack.enter_context(processes.node(self.both)) for _ in range(2)]
         for node in self.nodes:
             node.wait_for(processes.NODE_READY)
@@ -131,7 +134,9 @@ def terminate(cluster: Cluster) -> None:
 
 
 def ask_to_resign(cluster: Cluster) -> None:
-    assert cluster.first.ask("/api/v1/ha/resign", post=True)[0] == 200
+    assert cluster.second.ask("/api/v1/ha/resign", post=True)[0] == 503
+    both = f"127.0.0.1:{cluster.second.http},127.0.0.1:{cluster.first.http}"
+    assert cli(["ha", "resign", "--http", both]) == 0
 
 
 @pytest.mark.slow
@@ -147,6 +152,8 @@ def test_another_master_takes_over_and_every_key_is_kept(
     wait_until(lambda: json.loads(second.ask("/leader")[1])["present"], "the standby sees the leader")
     assert json.loads(second.ask("/leader")[1]) == json.loads(first.ask("/leader")[1])
     assert second.ask("/get_all_keys")[0] == 503
+    both_http = f"127.0.0.1:{first.http},127.0.0.1:{second.http}"
+    assert cli(["ha", "status", "--http", both_http]) == 0
     with Store(cluster.both, location_cache="off") as store:
         keys = fill(store)
         end(cluster)

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from mooncake_store.endpoints import Endpoint, is_wildcard, parse_endpoint, parse_endpoints
+from mooncake_store.endpoints import Endpoint, is_wildcard, parse_endpoint
 from mooncake_store.errors import InvalidArgument
 from mooncake_store.masking import mask_secrets
+from mooncake_store.masters import is_election, parse_masters
 from mooncake_store.metadata_server.address import parse_address
 from mooncake_store.units import parse_size
 
@@ -148,7 +149,8 @@ class MooncakeConfig:
             raise InvalidArgument(f"client_http_port {self.client_http_port!r} is not in 0..65535")
         self.client_http_port = int(port)
         self.local_endpoint()
-        self.masters()
+        if not is_election(self.master_server_address):  # that is asked when it connects
+            self.masters()
         parse_address(self.metadata_server)
 
     def __str__(self) -> str:
@@ -166,7 +168,7 @@ class MooncakeConfig:
     def masters(self) -> tuple[Endpoint, ...]:
         """The master, or several of which one is running."""
         field = "master_server_address"
-        found = parse_endpoints(self.master_server_address, field=field, default_port=DEFAULT_MASTER_PORT)
+        found = parse_masters(self.master_server_address, field=field, default_port=DEFAULT_MASTER_PORT)
         for endpoint in found:
             if is_wildcard(endpoint.host):
                 raise InvalidArgument(f"{field} {endpoint} means every interface and cannot be dialled")
