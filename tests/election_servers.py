@@ -53,12 +53,22 @@ class Server:
 
 def etcd(folder: Path) -> Server:
     """A cluster of one member."""
-    port, peers = free_port(), free_port()
-    client_url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
-    command = ["etcd", "--name=a", f"--data-dir={folder / f'etcd-{port}'}", "--log-level=error"]
-    command += [f"--listen-client-urls={client_url}", f"--advertise-client-urls={client_url}"]
-    command += [f"--listen-peer-urls={peer_url}", f"--initial-advertise-peer-urls={peer_url}"]
-    return Server([*command, f"--initial-cluster=a={peer_url}"], port, folder)
+    [member] = etcd_members(folder, 1)
+    return member
+
+
+def etcd_members(folder: Path, count: int) -> list[Server]:
+    """A cluster; it serves while most of its members run."""
+    ports = [(free_port(), free_port()) for _ in range(count)]
+    cluster = ",".join(f"m{port}=http://127.0.0.1:{peers}" for port, peers in ports)
+    members = []
+    for port, peers in ports:
+        client_url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
+        command = ["etcd", f"--name=m{port}", f"--data-dir={folder / f'etcd-{port}'}", "--log-level=error"]
+        command += [f"--listen-client-urls={client_url}", f"--advertise-client-urls={client_url}"]
+        command += [f"--listen-peer-urls={peer_url}", f"--initial-advertise-peer-urls={peer_url}"]
+        members.append(Server([*command, f"--initial-cluster={cluster}"], port, folder))
+    return members
 
 
 def redis(folder: Path) -> Server:

@@ -22,6 +22,7 @@ from processes import Process, free_port, wait_until
 
 from mooncake_client import Store
 from mooncake_client.cli import main as cli
+from mooncake_master.ha.election import LEASE_S
 from mooncake_store.errors import StoreError
 from mooncake_store.masters import parse_masters
 
@@ -184,3 +185,33 @@ def test_a_leader_that_cannot_ask_stops_serving_and_serves_again(cluster: Cluste
         cluster.server.start()
         seconds_until_served(store, keys[0])
         check_all(store, keys)
+
+
+@pytest.mark.slow
+def test_a_leader_outlives_one_member_of_etcd_and_stands_by_without_two(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        members = election_servers.etcd_members(tmp_path, 3)
+        for member in members:
+            stack.enter_context(member)
+        where = ",".join(member.address for member in members)
+        masters = [Master(tmp_path, f"--etcd_endpoints={where}") for _ in range(2)]
+        for master in masters:
+            stack.enter_context(master.process)
+        wait_until(lambda: any(master.ask("/ha_status")[1] == "serving" for master in masters), "one leads")
+        leader = next(master for master in masters if master.ask("/ha_status")[1] == "serving")
+        node = stack.enter_context(processes.node(f"etcd://{where}"))
+        node.wait_for(processes.NODE_READY)
+        with Store(f"etcd://{where}", location_cache="off", rpc_timeout_ms=1_000) as store:
+            keys = fill(store)
+            members[0].kill()
+            until = time.monotonic() + 2 * LEASE_S
+            while time.monotonic() < until:
+                assert store.get(keys[0]) == value_of(keys[0])
+            assert leader.ask("/role") == (200, "leader")
+            assert "steps down" not in leader.process.log
+            members[1].kill()
+            for master in masters:
+                wait_until(lambda master=master: master.ask("/role") == (200, "standby"), "it stands by")  # type: ignore[misc]
+            members[1].start()
+            seconds_until_served(store, keys[0])
+            check_all(store, keys)
