@@ -33,6 +33,9 @@ log = logging.getLogger("mooncake_store.connectors")
 
 LOOKUP_TIMEOUT_MS: Final = 1_000
 """A request waits for it before it is scheduled; what is not answered by then is computed."""
+LOOKUP_PAUSE_S: Final = 2.0
+"""After a look-up that nobody answered: until then blocks count as missing, so that a master that is silent
+costs a scheduler one LOOKUP_TIMEOUT_MS in this time, not one a request."""
 TRANSFER_TIMEOUT_MS: Final = 10_000
 WARNING_INTERVAL_S: Final = 10.0
 """At most one line of each kind in this time, whatever happens to how many blocks."""
@@ -77,6 +80,7 @@ class BlockPool:
         self._save_ms = whole("save_timeout_ms", save_timeout_ms, 1, RPC_TIMEOUT_MS_MAX)
         self._end = end
         self._clock = clock
+        self._lookups_from = clock()
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(COUNTS, 0)
         self._warned: dict[str, float] = {}
@@ -114,7 +118,12 @@ class BlockPool:
 
     def present(self, keys: Sequence[bytes]) -> list[bool]:
         """Which blocks are there; those are held for a moment. What nobody answered counts as missing."""
+        if self._clock() < self._lookups_from:
+            self._count(looked_up_blocks=len(keys))
+            return [False] * len(keys)
         statuses = self._asked("lookup", keys, lambda: self._exists(keys))
+        if statuses and not any(status == 0 or status in MISSES for status in statuses):
+            self._lookups_from = self._clock() + LOOKUP_PAUSE_S
         found = [status == 0 for status in statuses]
         self._count(looked_up_blocks=len(keys), present_blocks=sum(found))
         return found
