@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,6 +90,36 @@ async def test_remove_ends_a_chunk(remote: Any) -> None:
     await one.put(KEYS[0], chunk(1))
     assert [one.remove_sync(KEYS[0]), one.remove_sync(KEYS[0])] == [True, False]
     assert await one.list() == []
+
+
+@pytest.mark.parametrize("verb", ["load", "save"])
+async def test_a_cancelled_call_ends_when_nobody_uses_its_chunks(
+    remote: Any, pool: BlockPool, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, events = threading.Event(), threading.Event(), []
+
+    def slow(keys: list[bytes], *_: Any) -> list[int]:
+        begun.set()
+        assert go.wait(HANG_MS / 1000)
+        events.append("ended")
+        return [1024] * len(keys)
+
+    monkeypatch.setattr(pool, verb, slow)
+    local = LocalBackend()
+    one = remote(local)
+    call = one.batched_get(KEYS[:2]) if verb == "load" else one.batched_put(KEYS[:1], [chunk(1)])
+    task = asyncio.ensure_future(call)
+    assert await asyncio.to_thread(begun.wait, HANG_MS / 1000)
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    task.add_done_callback(lambda _: events.append("cancelled"))
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert events == ["ended", "cancelled"]
+    assert [one.references for one in local.given] == [0] * len(local.given)
 
 
 def test_layerwise_chunks_are_refused(remote: Any) -> None:

@@ -7,8 +7,9 @@ the key, so no header is stored. Layerwise chunks have other shapes and are refu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 
@@ -17,6 +18,7 @@ from mooncake_client.connectors.identity import identity
 from mooncake_store import _core
 from mooncake_store.errors import InvalidArgument
 
+AnswerT = TypeVar("AnswerT")
 Chunks: TypeAlias = list[Any]  # the class has a method of the name `list`
 Names: TypeAlias = list[bytes]
 PREFIX: Final = "mooncake_store."
@@ -92,18 +94,18 @@ class MooncakeRemote(RemoteConnector):  # type: ignore[misc, unused-ignore]
             return found
         memory = memory_of_chunks(list(room.values()))
         names = self._keys([keys[index] for index in room])
-        # Shielded: the bytes are on their way into these chunks until the call has returned.
-        lengths = await asyncio.shield(asyncio.to_thread(self._load, names, memory, list(room.values())))
+        try:
+            lengths = await to_the_end(self.pool.load, names, memory)
+        except asyncio.CancelledError:
+            for chunk in room.values():
+                chunk.ref_count_down()
+            raise
         for (index, chunk), length in zip(room.items(), lengths, strict=True):
             if length > 0 and length % self.single_token_size == 0:
                 found[index] = self.reshape_partial_chunk(chunk, length)
             else:
                 chunk.ref_count_down()
         return found
-
-    def _load(self, names: Names, memory: _core.PackedMemory, chunks: Chunks) -> list[int]:
-        """chunks: kept alive until this returns, also when nobody waits for it any more."""
-        return self.pool.load(names, memory)
 
     def support_batched_get_non_blocking(self) -> bool:
         return True
@@ -127,11 +129,7 @@ class MooncakeRemote(RemoteConnector):  # type: ignore[misc, unused-ignore]
         """Store chunks, each of which follows the one before; the caller gives them back."""
         names = self._keys(keys)
         parents = [None, *names[:-1]]
-        chunks = list(memory_objs)
-        await asyncio.shield(asyncio.to_thread(self._save, names, chunks, parents))
-
-    def _save(self, names: Names, chunks: Chunks, parents: Sequence[bytes | None]) -> None:
-        self.pool.save(names, memory_of_chunks(chunks), parents)
+        await to_the_end(self.pool.save, names, memory_of_chunks(memory_objs), parents)
 
     def remove_sync(self, key: Any) -> bool:
         return self.pool.remove(self._keys([key])) == [True]
@@ -145,6 +143,20 @@ class MooncakeRemote(RemoteConnector):  # type: ignore[misc, unused-ignore]
 
     def _keys(self, keys: Sequence[Any]) -> Names:
         return [self._prefix + key.to_string().encode() for key in keys]
+
+
+async def to_the_end(call: Callable[..., AnswerT], *arguments: Any) -> AnswerT:
+    """The call's answer, on a thread. A cancellation is raised when the call has ended, which has a deadline:
+    until then it reads or writes chunks, which nobody may have again.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        raise
 
 
 def pool_settings(extra: Mapping[str, Any]) -> dict[str, Any]:
