@@ -818,6 +818,15 @@ class View:
     def __enter__(self) -> View: ...
     def __exit__(self, *error: object) -> None: ...
 
+def why_not_mapped(
+    address: str, local: str, tenant: str, shared_memory: bool, timeout_ms: int
+) -> tuple[int, str]:
+    """Bytes of a node's memory that this process can map, and why not where that is 0.
+
+    Dials as a client does. address: of the node's data port; local: as it advertises it (shm://...).
+    shared_memory: as of a client, False: off.
+    """
+
 class Client:
     def __init__(
         self,

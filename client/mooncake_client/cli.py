@@ -67,6 +67,7 @@ def application() -> "typer.Typer":
 
     @app.callback()
     def connection(
+        context: typer.Context,
         master: Annotated[
             str, typer.Option(envvar=MASTER_VARIABLE, help="host:port of the master, or several by comma.")
         ] = "127.0.0.1:50001",
@@ -78,7 +79,11 @@ def application() -> "typer.Typer":
             bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)
         ] = False,
     ) -> None:
-        connected.update(master=master, tenant=tenant, control=control)
+        source = context.get_parameter_source("master")
+        is_default = source is not None and source.name == "DEFAULT"
+        connected.update(
+            master=master, tenant=tenant, control=control, is_default="yes" if is_default else ""
+        )
 
     def store() -> "Store":
         from mooncake_client.store import Store
@@ -104,6 +109,7 @@ def application() -> "typer.Typer":
     _add_bench_command(app, connected, store, show)
     add_ha_commands(app, show)
     _add_simulate_command(app, show)
+    _add_doctor_command(app, connected)
     return app
 
 
@@ -113,14 +119,16 @@ Show = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 def _add_pool_commands(app: "typer.Typer", store: Callable[[], "Store"], show: Show) -> None:
     import typer
 
+    from mooncake_client.doctor.reach import local_lines
     from mooncake_client.status_text import status_lines
 
     @app.command()
     def status() -> None:
-        """How the pool is, in a few lines; then the master's counters and gauges."""
+        """How the pool is, and how this host's nodes are reached, in a few lines; then all numbers."""
         with store() as pool:
             stats, segments, door = pool.stats(), pool.segments(), pool.door
-        print("\n".join(status_lines(stats, segments)))
+            config = pool.config
+        print("\n".join([*status_lines(stats, segments), *local_lines(segments, config)]))
         show(f"master, asked over {door}", ("name", "value"), sorted(stats.items()))
 
     @app.command()
@@ -298,6 +306,34 @@ def _add_simulate_command(app: "typer.Typer", show: Show) -> None:
 
         settings = {"blocks": blocks, "dram": dram, "ssd": ssd, "block_size": block_size, "policy": policy}
         raise typer.Exit(run_simulate(trace, settings, show, time_unit=time_unit, as_json=as_json))
+
+
+def _add_doctor_command(app: "typer.Typer", connected: dict[str, str]) -> None:
+    import typer
+
+    @app.command()
+    def doctor(
+        master: Annotated[str, typer.Option(help="As before the command; here it wins.")] = "",
+        as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    ) -> None:
+        """Check this installation, machine and configuration, the master, each node, and the way to a GPU.
+
+        Each line has a verdict, the reason and, where something is to be done, the remedy. Without --master
+        and MOONCAKE_MASTER the master is the one that MOONCAKE_CONFIG_PATH names. Every check has a deadline.
+        Status 0: all is well; 1: something to look at; 2: something does not work.
+        """
+        from mooncake_client import doctor as examiner
+        from mooncake_client.doctor.settings import master_of_file
+
+        told = master or ("" if connected["is_default"] else connected["master"])
+        found = examiner.examine(
+            told or master_of_file() or connected["master"],
+            tenant=connected["tenant"],
+            control=connected["control"],
+            name=CLI_SESSION,
+        )
+        print(examiner.as_json(found) if as_json else "\n".join(examiner.as_lines(found)))
+        raise typer.Exit(examiner.EXIT_STATUS[examiner.worst(found)])
 
 
 def _printable(key: bytes) -> str:

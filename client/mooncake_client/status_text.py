@@ -18,7 +18,7 @@ _TROUBLE: Final = {
 
 def status_lines(stats: Mapping[str, int], segments: Sequence[SegmentUse]) -> Iterator[str]:
     """What an operator asks first: does it serve, how full is it, what is it busy with."""
-    yield f"master: {_state(stats)}, epoch {stats['epoch']}"
+    yield f"master: {state_of(stats)}, epoch {stats['epoch']}"
     if segments:
         capacity = sum(segment.capacity_bytes for segment in segments)
         used = sum(segment.charged_bytes for segment in segments)
@@ -41,7 +41,8 @@ def status_lines(stats: Mapping[str, int], segments: Sequence[SegmentUse]) -> It
             yield f"  {count} {words}"
 
 
-def _state(stats: Mapping[str, int]) -> str:
+def state_of(stats: Mapping[str, int]) -> str:
+    """Whether the master serves: `serving` alone where all is well."""
     if deposed_by := stats["deposed_by_epoch"]:
         return f"stepped down, nodes follow one of epoch {deposed_by}"
     if unreported := stats["unreported_segment_count"]:

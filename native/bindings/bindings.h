@@ -16,6 +16,7 @@ void bind_packed_memory(nanobind::module_& module);
 void bind_client(nanobind::module_& module);
 void bind_buffer_handle(nanobind::module_& module);
 void bind_view(nanobind::module_& module);
+void bind_why_not_mapped(nanobind::module_& module);
 void bind_async_client(nanobind::module_& module);
 void bind_wire_messages(nanobind::module_& module);
 void bind_wire_object_messages(nanobind::module_& module);

@@ -15,6 +15,7 @@ NB_MODULE(_core, module) {
     mooncake::bindings::bind_buffer_handle(module);
     mooncake::bindings::bind_packed_memory(module);
     mooncake::bindings::bind_view(module);
+    mooncake::bindings::bind_why_not_mapped(module);
     mooncake::bindings::bind_client(module);
     mooncake::bindings::bind_async_client(module);
     mooncake::bindings::bind_wire_messages(module);

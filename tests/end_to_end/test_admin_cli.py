@@ -58,6 +58,7 @@ def test_segments_and_status_show_the_pool(master: str, capfd: pytest.CaptureFix
     assert shown.startswith("master: serving, epoch ")
     for part in ("memory: 1 segment, 8MiB, ", "values: ", "sessions: ", "key_count"):
         assert part in shown
+    assert "(seg-a): shared memory, 8MiB mapped" in shown
 
 
 def test_an_error_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +72,7 @@ def test_an_error_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
 def test_help_lists_the_commands(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capfd.readouterr().out
-    for command in ("status", "segments", "keys", "stat", "events", "why", "get", "put", "remove"):
+    for command in ("status", "segments", "keys", "stat", "events", "why", "get", "put", "remove", "doctor"):
         assert command in shown
 
 
@@ -140,3 +141,53 @@ def test_stat_tells_of_a_node_and_events_what_happened_lately(
     assert [event for event in every if event["name"] == "mooncake-cli"]
     assert run(master, "events", "--limit", "1") == 0
     assert "older events are left out" in capfd.readouterr().out
+
+
+def examined(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
+    """Exit status and findings by name, the last of a name."""
+    capfd.readouterr()
+    status = main(list(arguments))
+    return status, {check["name"]: check for check in json.loads(capfd.readouterr().out)["checks"]}
+
+
+def test_doctor_finds_a_pool_well_and_tells_how_its_node_is_reached(
+    master: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, found = examined(capfd, "doctor", "--master", master, "--json")
+    of_pool = {name: one for name, one in found.items() if name.startswith(("master.", "pool."))}
+    assert {name: one["verdict"] for name, one in of_pool.items()} == {
+        "master.address": "ok",
+        "master.grpc": "ok",
+        "master.lane": "ok",
+        "master.health": "ok",
+        "pool.node": "ok",
+    }
+    assert "(seg-a): shared memory, 8MiB mapped" in found["pool.node"]["reason"]
+    monkeypatch.setenv("MOONCAKE_SHARED_MEMORY", "off")
+    status, found = examined(capfd, "doctor", "--master", master, "--json")
+    assert status == 1
+    assert "TCP, although it is on this host: shared_memory is off here" in found["pool.node"]["reason"]
+    assert "MOONCAKE_SHARED_MEMORY" in found["pool.node"]["remedy"]
+    monkeypatch.delenv("MOONCAKE_SHARED_MEMORY")
+    _, found = examined(capfd, "--tenant", "other", "doctor", "--master", master, "--json")
+    assert "memory is shared with tenant 'default' alone, and this is 'other'" in found["pool.node"]["reason"]
+
+
+def test_doctor_names_a_master_that_is_not_there(
+    master: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["doctor", "--master", "127.0.0.1:1"]) == 2
+    shown = capfd.readouterr().out
+    assert "127.0.0.1:1 (127.0.0.1) does not take connections: Connection refused" in shown
+    assert "do: see that mooncake_master runs there" in shown
+    # Of several, one is to answer.
+    _, found = examined(capfd, "doctor", "--master", f"127.0.0.1:1,{master}", "--json")
+    assert found["master.health"]["verdict"] == "ok"
+    # Without being told, the one of the file that engines are told of.
+    path = tmp_path / "mooncake.json"
+    settings = {"local_hostname": "h", "metadata_server": "P2PHANDSHAKE", "master_server_address": master}
+    path.write_text(json.dumps(settings))
+    monkeypatch.setenv("MOONCAKE_CONFIG_PATH", str(path))
+    monkeypatch.delenv("MOONCAKE_MASTER", raising=False)
+    _, found = examined(capfd, "doctor", "--json")
+    assert (found["config.file"]["verdict"], found["master.health"]["verdict"]) == ("ok", "ok")

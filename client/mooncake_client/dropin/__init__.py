@@ -2,7 +2,8 @@
 
 Owns names, signatures and codes that such programs know; docs/dropin.md says what differs. A thin layer over
 the same native client as `Store`. Must not decide anything about placement, retries or bytes on the wire, and
-nothing outside this package may import it, except the `compat` distribution.
+nothing outside this package may import it, except the `compat` distribution, and `doctor`, which tells what
+such programs would hear.
 """
 
 from __future__ import annotations
