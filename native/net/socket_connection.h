@@ -70,6 +70,7 @@ class SocketConnection final : public Connection, public FdHandler {
     void end(std::string reason);
     void schedule();
     void update_interest();
+    void update_receive_mark();
     bool is_reading() const { return ending_ == Ending::kNo && !paused_; }
 
     EventLoop& loop_;
@@ -91,6 +92,8 @@ class SocketConnection final : public Connection, public FdHandler {
     std::span<iovec> targets_left_;
     std::function<void(bool)> done_;
     bool receiving_payload_ = false;
+    bool is_payload_slow_ = false;  // what is received comes in dribs and drabs
+    int receive_mark_ = 1;          // bytes below which the socket does not count as readable
 
     // Sending.
     std::deque<Queued> queue_;

@@ -170,6 +170,32 @@ TEST(payload_is_scattered_however_it_arrives) {
     }
 }
 
+TEST(a_payload_that_comes_in_dribs_is_taken_as_it_comes) {
+    const wire::Buffer payload = pattern(1 << 20);
+    wire::Buffer target(payload.size());
+    TestServer server([&](auto& connection, const auto& header, auto body) {
+        if (header.verb != wire::Verb::kWrite) return echo(connection, header, body);
+        connection.receive_payload({{target.data(), target.size()}}, [&, header](bool done) {
+            if (done) connection.send(make_frame(header.verb, header.request_id, {}, wire::kFlagReply));
+        });
+    });
+    RawPeer peer(server.port());
+    peer.send(make_frame(wire::Verb::kWrite, 1, length_body(payload.size())));
+    server.journal.wait("frame");
+    const std::size_t drib = 100;
+    peer.send(wire::Bytes(payload).first(drib));
+    const auto end_ms = net::monotonic_ms() + kHangMs;
+    while (std::atomic_ref(target[drib - 1]).load() != payload[drib - 1]) {
+        CHECK(net::monotonic_ms() < end_ms);
+        ::poll(nullptr, 0, 1);
+    }
+    peer.send(wire::Bytes(payload).subspan(drib));
+    CHECK_EQUAL(peer.receive_frame().first.request_id, 1u);
+    CHECK(target == payload);
+    peer.send(ping(2, "after"));  // the mark is low again: a few bytes are heard
+    CHECK_EQUAL(peer.receive_frame().first.request_id, 2u);
+}
+
 TEST(a_payload_larger_than_the_sockets_buffers_is_sent_once_and_whole) {
     const wire::Buffer payload = pattern(48u << 20);
     constexpr std::size_t kPieces = 5000;  // more than IOV_MAX, of uneven sizes, some empty

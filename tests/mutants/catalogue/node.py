@@ -390,6 +390,12 @@ MUTANTS = [
         (native("node_views_test", "a_connection_with_views_is_only_not_served_any_more"),),
     ),
     Mutant(
+        "a-slow-payload-waits-for-its-mark",
+        "The few bytes that a slow writer brings lie unread below the receive mark until it passes for stalled.",
+        (Edit("native/net/socket_connection.cc", "        is_payload_slow_ = true;\n", ""),),
+        (native("net_connection_test", "a_payload_that_comes_in_dribs_is_taken_as_it_comes"),),
+    ),
+    Mutant(
         "views-of-the-dead-are-kept",
         "The references of a client that ended are never given back.",
         (
