@@ -6,6 +6,7 @@ Owns paths, codes and bodies, which are Mooncake's; its two servers differ in so
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ PATH: Final = "/metadata"
 TTL_MS_MAX: Final = 86_400_000
 GRACE_S: Final = 0.5
 IDLE_S: Final = 15.0
-"""A connection that asks nothing, or not a whole request, for so long is closed."""
+"""A connection that asks nothing for so long is closed."""
+BODY_S: Final = 10.0
+"""For a value to arrive; then its put is answered 408."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,18 @@ class HttpMetadataServer:
     """Routes and handlers over `entries`; `start` and `stop` belong to one event loop."""
 
     def __init__(
-        self, entries: Entries | None = None, *, form: Form = ALONE, value_bytes_max: int = VALUE_BYTES_MAX
+        self,
+        entries: Entries | None = None,
+        *,
+        form: Form = ALONE,
+        value_bytes_max: int = VALUE_BYTES_MAX,
+        body_s: float = BODY_S,
     ) -> None:
         self.entries = Entries() if entries is None else entries
         self.port = 0
         self._form = form
         self._value_bytes_max = value_bytes_max
+        self._body_s = body_s
         self._runner: web.AppRunner | None = None
         self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -122,7 +131,9 @@ class HttpMetadataServer:
         if ttl is not None and not (re.fullmatch("[0-9]{1,9}", ttl) and 0 < int(ttl) <= TTL_MS_MAX):
             return self._text(400, f"ttl_ms {ttl[:32]!r} is not in 1..{TTL_MS_MAX}")
         try:
-            value = await request.read()
+            value = await asyncio.wait_for(request.read(), self._body_s)
+        except asyncio.TimeoutError:
+            return self._text(408, f"the metadata value did not arrive within {self._body_s:g} s")
         except web.HTTPRequestEntityTooLarge:
             return self._text(413, f"metadata value is longer than {self._value_bytes_max} bytes")
         outcome = self.entries.put(key, value, None if ttl is None else int(ttl) / 1000)

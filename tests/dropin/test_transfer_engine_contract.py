@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import election_servers
 import numpy as np
 import pytest
 from dropin.memory import Memory, pattern
@@ -432,6 +433,39 @@ print(engine.initialize("127.0.0.1:23454", {server!r}, "tcp", ""))
             check=False,
         )
         assert (done.stdout.split(), done.stderr) == (["0"], "")
+
+
+def test_the_name_of_a_killed_engine_is_free_at_once(server: str) -> None:
+    program = f"""
+import os, signal
+from mooncake_client.dropin.transfer_engine import TransferEngine
+engine = TransferEngine()
+print(engine.initialize("127.0.0.1:23456", {server!r}, "tcp", ""), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            check=False,
+        )
+        assert (done.stdout.split(), done.returncode) == (["0"], -9)
+
+
+@pytest.mark.parametrize("kind", ["etcd", "redis"])
+def test_engines_find_each_other_in_etcd_and_redis(kind: str, tmp_path: Path) -> None:
+    make = election_servers.etcd if kind == "etcd" else election_servers.redis
+    with make(tmp_path) as metadata:
+        engine = TransferEngine()
+        assert engine.initialize_ext("127.0.0.1:23457", metadata.address, "tcp", "", kind) == 0
+        source = Memory(pattern(1000))
+        with TransferPeer(4096, "127.0.0.1:23458", f"{kind}://{metadata.address}") as other:
+            assert engine.transfer_sync_write("127.0.0.1:23458", source.ptr, other.address, 1000) == 0
+            assert other.holds(0, source.bytes())
+        del engine
 
 
 def test_every_interface_is_no_name_for_others(server: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import urllib.error
@@ -15,6 +16,7 @@ from master.running import RunningMaster
 from processes import HANG_S, Process
 
 from mooncake_master.daemon import Daemon
+from mooncake_store.endpoints import Endpoint
 from mooncake_store.errors import StoreError
 from mooncake_store.metadata_server.command import METADATA_SERVER_FLAGS
 from mooncake_store.metadata_server.entries import Entries
@@ -126,6 +128,18 @@ async def test_bounds_are_answered_not_exceeded() -> None:
             'metadata_server_requests_total{method="PUT",status="507"} 1.0',
         ):
             assert line in page.splitlines()
+
+
+async def test_a_value_that_does_not_arrive_is_given_up() -> None:
+    server = HttpMetadataServer(body_s=0.05)
+    await server.start(Endpoint("127.0.0.1", 0), "--port")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"PUT /metadata?key=k HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf")
+    assert (await asyncio.wait_for(reader.readline(), HANG_S)).split()[1] == b"408"
+    writer.close()
+    await writer.wait_closed()
+    assert server.entries.counts() == (0, 0)
+    await server.stop()
 
 
 async def test_any_bytes_are_a_key_or_a_refusal() -> None:

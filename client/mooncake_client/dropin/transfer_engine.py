@@ -18,10 +18,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from mooncake_client.dropin.transfer_peers import P2P_HANDSHAKE
 from mooncake_client.dropin.transfer_start import InnerTransferEngine, Running, end, start
 from mooncake_store import _core
 from mooncake_store.errors import InvalidArgument, StoreError, Unavailable
+from mooncake_store.metadata_server.address import P2P_HANDSHAKE
 from mooncake_store.status import Status
 
 log = logging.getLogger("mooncake_store.dropin")
@@ -93,9 +93,10 @@ class TransferEngine:
     def initialize(self, local_hostname: str, metadata_server: str, protocol: str, device_name: str) -> int:
         """Listen on a port of its own: `get_rpc_port`.
 
-        local_hostname: what others dial; with an HTTP metadata server also the name under which they find
+        local_hostname: what others dial; with a metadata server also the name under which they find
             this engine. A port in it is part of the name alone.
-        metadata_server: `P2PHANDSHAKE`: peers are named `host:port`; or `http://host:port/metadata`.
+        metadata_server: `P2PHANDSHAKE`: peers are named `host:port`; or `http://host:port/metadata`, `etcd://`
+            and `redis://`.
         protocol: what is not tcp is carried by tcp too, with a warning.
         device_name: without meaning, TCP needs none.
         """
@@ -116,7 +117,7 @@ class TransferEngine:
     def initialize_ext(
         self, local_hostname: str, metadata_server: str, protocol: str, device_name: str, metadata_type: str
     ) -> int:
-        """The same with the metadata server's kind apart: `http` and `host:port/metadata`."""
+        """The same with the metadata server's kind apart: such as `http` and `host:port/metadata`."""
         server = _text(metadata_server)
         if _text(metadata_type) and server != P2P_HANDSHAKE and "://" not in server:
             server = P2P_HANDSHAKE if metadata_type == P2P_HANDSHAKE else f"{metadata_type}://{server}"

@@ -1,27 +1,29 @@
-"""Where the engine behind a segment's name listens: in the name itself, or with an HTTP metadata server.
+"""Where the engine behind a segment's name listens: in the name itself, or with a metadata server.
 
 Owns the names and what stands under them at the server. Must not move bytes of transfers.
 """
 
 from __future__ import annotations
 
-import json
-import logging
+import contextlib
+import socket
 import threading
 from typing import Final, Protocol
-from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
 
 from mooncake_store.endpoints import Endpoint, parse_endpoint, parse_port
 from mooncake_store.errors import InvalidArgument, Unavailable
+from mooncake_store.metadata_server.address import parse_address
+from mooncake_store.metadata_server.blocking import ask
+from mooncake_store.metadata_server.descriptor import (
+    address_value,
+    find_endpoint,
+    key_of,
+    parse_address_value,
+)
+from mooncake_store.metadata_server.publisher import TTL_S, Publisher, publish
 
-log = logging.getLogger("mooncake_store.dropin")
-
-P2P_HANDSHAKE: Final = "P2PHANDSHAKE"
-TIMEOUT_S: Final = 5.0
-"""For one answer of a metadata server."""
-ANSWER_BYTES_MAX: Final = 64 << 10
+LOOK_S: Final = 1.0
+"""For a connection to who has the name already."""
 NAMES_MAX: Final = 4_096
 """Addresses remembered; beyond it they are asked for anew."""
 
@@ -63,44 +65,37 @@ class NamedPeers:
 
 
 class ServedPeers:
-    """With `mooncake_http_metadata_server`: a name is what its engine was initialised with."""
+    """With a metadata server: a name is what its engine was initialised with."""
 
     def __init__(self, url: str, name: str, host: str) -> None:
-        """url: `http://host:port/metadata`. host: what others dial."""
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.netloc:
-            raise InvalidArgument(f"metadata_server {url!r} is not http://host:port/metadata")
-        self._url = url if parts.path not in ("", "/") else f"http://{parts.netloc}/metadata"
+        """url: of any server. host: what others dial."""
+        self._url = url
+        self._where = str(parse_address(url))
         self._name = name
         self._host = host
         self._lock = threading.Lock()
         self._known: dict[str, Endpoint] = {}
-        self._is_announced = False
+        self._publisher: Publisher | None = None
 
     def announce(self, port: int) -> None:
-        text = json.dumps({"ip_or_host_name": self._host, "rpc_port": port})
-        status, answer = self._ask("PUT", self._name, text.encode())
-        if status != 200:
+        """Renewed until `withdraw`. A name is given once, but one that nobody listens behind is free."""
+        key, value = key_of("rpc_meta", self._name), address_value(Endpoint(self._host, port))
+        standing = ask(self._url, lambda server: server.get(key))
+        if standing not in (None, value) and _is_listening(standing, self._name):
             raise InvalidArgument(
-                f"metadata server {self._url} refuses the name {self._name!r} (local_hostname): {answer}"
+                f"metadata server {self._where}: the name {self._name!r} (local_hostname) is another engine's"
             )
-        self._is_announced = True
+        ask(self._url, lambda server: server.put(key, value, ttl_s=TTL_S))
+        self._publisher = publish(self._url, lambda: {key: value})
 
     def find(self, name: str) -> Endpoint:
         with self._lock:
             known = self._known.get(name)
         if known is not None:
             return known
-        status, answer = self._ask("GET", name)
-        if status == 404:
-            raise Unavailable(f"metadata server {self._url} knows no engine {name!r}")
-        try:
-            values = json.loads(answer) if status == 200 else None
-            found = Endpoint(str(values["ip_or_host_name"]), int(values["rpc_port"]))  # type: ignore[index]
-        except (ValueError, TypeError, KeyError) as error:
-            raise Unavailable(
-                f"metadata server {self._url} answers of {name!r} ({status}): {answer[:200]}"
-            ) from error
+        found = ask(self._url, lambda server: find_endpoint(server, name))
+        if found is None:
+            raise Unavailable(f"metadata server {self._where} knows no engine {name!r}")
         with self._lock:
             if len(self._known) >= NAMES_MAX:
                 self._known.clear()
@@ -112,35 +107,21 @@ class ServedPeers:
             self._known.pop(name, None)
 
     def withdraw(self) -> None:
-        if not self._is_announced:
-            return
-        self._is_announced = False
-        try:
-            self._ask("DELETE", self._name)
-        except Unavailable as error:
-            log.warning("%s; it keeps the address of %s, which has ended", error, self._name)
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.end()
 
-    def _ask(self, method: str, name: str, body: bytes | None = None) -> tuple[int, str]:
-        """Status and text. No proxy of the environment: the server is one of this cluster's."""
-        key = quote(f"mooncake/rpc_meta/{name}", safe="")
-        request = Request(f"{self._url}?key={key}", data=body, method=method)
-        try:
-            with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S) as answer:
-                return int(answer.status), answer.read(ANSWER_BYTES_MAX).decode(errors="replace")
-        except HTTPError as error:
-            with error:
-                return error.code, error.read(ANSWER_BYTES_MAX).decode(errors="replace")
-        except (OSError, ValueError) as error:
-            raise Unavailable(f"metadata server {self._url} does not answer: {error}") from error
+
+def _is_listening(value: bytes | None, name: str) -> bool:
+    with contextlib.suppress(Unavailable, OSError):
+        endpoint = parse_address_value(value or b"", name=name)
+        socket.create_connection((endpoint.host, endpoint.port), LOOK_S).close()
+        return True
+    return False
 
 
 def peers_of(metadata_server: str, name: str, host: str) -> Peers:
-    """Raises InvalidArgument for a metadata server of a kind that is not built."""
-    server = metadata_server.strip()
-    if server == P2P_HANDSHAKE:
+    """Raises InvalidArgument for what is no metadata server."""
+    if parse_address(metadata_server) is None:
         return NamedPeers()
-    if server.startswith("http://"):
-        return ServedPeers(server, name, host)
-    raise InvalidArgument(
-        f"metadata_server {metadata_server!r} must be {P2P_HANDSHAKE} or http://host:port/metadata"
-    )
+    return ServedPeers(metadata_server, name, host)

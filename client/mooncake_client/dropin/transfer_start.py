@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mooncake_client.dropin.mooncake_config import KNOWN_PROTOCOLS
-from mooncake_client.dropin.transfer_peers import P2P_HANDSHAKE, Peers, peers_of
+from mooncake_client.dropin.transfer_peers import Peers, ServedPeers, peers_of
 from mooncake_store import _core
 from mooncake_store.endpoints import Endpoint, is_wildcard, listening_host, parse_endpoint
 from mooncake_store.errors import InvalidArgument, StoreError
@@ -54,7 +54,7 @@ def start(settings: tuple[str, str, str, str]) -> Running:
     endpoint = _local_endpoint(local_hostname)
     _check_protocol(protocol)
     peers = peers_of(metadata_server, local_hostname, endpoint.host)
-    if is_wildcard(endpoint.host) and metadata_server != P2P_HANDSHAKE:
+    if is_wildcard(endpoint.host) and isinstance(peers, ServedPeers):
         raise InvalidArgument(
             f"local_hostname {local_hostname!r} means every interface; name one that others can dial"
         )
