@@ -22,7 +22,7 @@ from mooncake_master.ha.backends import open_election
 from mooncake_master.ha.election import Tenure, Term
 from mooncake_master.ha.member import Member
 from mooncake_master.ha.standby_http import StandbyHttp
-from mooncake_master.http import AdminHttp, is_our_fault
+from mooncake_master.http import AdminHttp
 from mooncake_master.metrics import MetricsPage
 from mooncake_master.native import start_native
 from mooncake_master.reign import Reign
@@ -32,6 +32,7 @@ from mooncake_store import _core
 from mooncake_store._version import __version__
 from mooncake_store.endpoints import Endpoint
 from mooncake_store.errors import StoreError
+from mooncake_store.http_faults import is_our_fault
 from mooncake_store.logs import fields
 from mooncake_store.metadata_server.server import EMBEDDED, HttpMetadataServer
 from mooncake_store.ports import cannot_listen

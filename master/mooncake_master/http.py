@@ -6,12 +6,10 @@ machine through `door.Door`; changes nothing but, when asked to, who of several 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 
 from mooncake_master.door import Door, HouseSession
 from mooncake_master.ha.standby_http import leader_response
@@ -239,12 +237,6 @@ def _human(size: float) -> str:
             return f"{size:.2f} {unit}" if unit != "B" else f"{size:.0f} B"
         size /= 1024
     return f"{size:.2f} TiB"
-
-
-def is_our_fault(record: logging.LogRecord) -> bool:
-    """A filter for aiohttp's log: what a peer sent wrong is answered 400, not worth a traceback each time."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
 
 
 @web.middleware

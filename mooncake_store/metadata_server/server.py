@@ -7,6 +7,7 @@ Owns paths, codes and bodies, which are Mooncake's; its two servers differ in so
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from mooncake_store.endpoints import Endpoint
+from mooncake_store.http_faults import is_our_fault
 from mooncake_store.metadata_server.entries import KEY_BYTES_MAX, VALUE_BYTES_MAX, Entries, Outcome
 from mooncake_store.ports import cannot_listen
 
@@ -84,6 +86,7 @@ class HttpMetadataServer:
 
     async def start(self, endpoint: Endpoint, flag: str) -> None:
         """Listen; port 0 takes any. Raises StoreError naming a port that is taken, and its flag."""
+        logging.getLogger("aiohttp.server").addFilter(is_our_fault)
         runner = web.AppRunner(
             self.application(), access_log=None, shutdown_timeout=GRACE_S, keepalive_timeout=IDLE_S
         )

@@ -18,7 +18,7 @@ from mooncake_proxy.admin import InstancesAdmin
 from mooncake_proxy.admission import Admission
 from mooncake_proxy.config import ProxyConfig, Secrets
 from mooncake_proxy.fleet import Fleet, Role
-from mooncake_proxy.http import ProxyHttp, is_our_fault
+from mooncake_proxy.http import ProxyHttp
 from mooncake_proxy.metrics import ProxyMetrics
 from mooncake_proxy.prefixes import BlockFinder, keys_function
 from mooncake_proxy.prober import Prober
@@ -26,6 +26,7 @@ from mooncake_proxy.relay import Relay
 from mooncake_proxy.upstream import open_session
 from mooncake_store._version import __version__
 from mooncake_store.endpoints import Endpoint
+from mooncake_store.http_faults import is_our_fault
 from mooncake_store.ports import cannot_listen
 
 log = logging.getLogger("mooncake_store.proxy")

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 
 from mooncake_proxy.admin import InstancesAdmin
 from mooncake_proxy.admission import Admission
@@ -135,9 +134,3 @@ class ProxyHttp:
             return response
 
         return middleware
-
-
-def is_our_fault(record: logging.LogRecord) -> bool:
-    """A filter for aiohttp's log: what a peer sent wrong is answered 400, not worth a traceback each time."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)

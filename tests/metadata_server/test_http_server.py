@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import socket
 import urllib.error
 import urllib.request
 from typing import Any
@@ -163,7 +164,11 @@ def test_the_command() -> None:
             assert re.search(
                 rf"cannot listen on 127\.0\.0\.1:{port} .*--port\): the port is in use", second.log
             )
+        with socket.create_connection(("127.0.0.1", port), HANG_S) as rude:
+            rude.sendall(b"GET \xff\x00 nonsense\r\n\r\n")
+            assert b" 400 " in rude.recv(1000)
         assert server.end(signal.SIGTERM) == 0
+        assert "Traceback" not in server.log
 
 
 def test_wrong_flags_are_named() -> None:
