@@ -29,6 +29,9 @@ RETRY_MAX_S: Final = 5.0
 WITHDRAW_S: Final = 2.0
 """For taking everything back at the end; what is left ends with its TTL."""
 
+ROUND_END_S: Final = 1.0
+"""For the call that is under way at the end."""
+
 Told = Callable[[], Mapping[str, bytes]]
 
 
@@ -107,7 +110,7 @@ class Publication:
 
 
 class Publisher:
-    """A thread that keeps a Publication. `end` is idempotent, and ends within WITHDRAW_S and a second."""
+    """A thread that keeps a Publication. `end` is idempotent, and ends within WITHDRAW_S and ROUND_END_S."""
 
     def __init__(self, server: MetadataServer, told: Told, *, ttl_s: int = TTL_S) -> None:
         self._server = server
@@ -123,7 +126,7 @@ class Publisher:
     def end(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._ending.set)
-        self._thread.join(WITHDRAW_S + 1)
+        self._thread.join(WITHDRAW_S + ROUND_END_S)
 
     def _run(self) -> None:
         with contextlib.closing(self._loop):
@@ -133,6 +136,9 @@ class Publisher:
         keeping = asyncio.create_task(self._publish())
         ending = asyncio.create_task(self._ending.wait())
         await asyncio.wait((keeping, ending), return_when=asyncio.FIRST_COMPLETED)
+        if ending.done():
+            # A put that is under way is waited for: given up, it might arrive after all is taken back.
+            await asyncio.wait((keeping,), timeout=ROUND_END_S)
         for task in (keeping, ending):
             task.cancel()
         outcome, _ = await asyncio.gather(keeping, ending, return_exceptions=True)
@@ -142,10 +148,11 @@ class Publisher:
             await asyncio.wait_for(self._leave(), WITHDRAW_S)
 
     async def _publish(self) -> None:
-        while True:
+        while not self._ending.is_set():
             left_s = await self._publication.round()
-            while left_s > 0:
-                await asyncio.sleep(min(left_s, LOOK_S))
+            while left_s > 0 and not self._ending.is_set():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), min(left_s, LOOK_S))
                 left_s -= LOOK_S
                 if (
                     self._publication.counters["metadata_server_published"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from mooncake_store.metadata_server.publisher import (
     RETRY_FIRST_S,
     RETRY_MAX_S,
     Publication,
+    Publisher,
     publish,
     retry_delay_s,
 )
@@ -167,6 +169,25 @@ def test_the_thread_tells_tells_anew_and_takes_back() -> None:
     assert running.server.entries.get("k") is None
     publisher.end()
     running.close()
+
+
+def test_a_put_under_way_at_the_end_is_taken_back_too() -> None:
+    class Slow(Fake):
+        begun = threading.Event()
+
+        async def _put(self, key: str, value: bytes, ttl_s: int) -> None:
+            # It arrives, whether or not it is waited for.
+            self.arrival = threading.Timer(0.2, self.values.update, [{key: value}])
+            self.arrival.start()
+            self.begun.set()
+            await asyncio.sleep(0.3)
+
+    server = Slow()
+    publisher = Publisher(server, lambda: {"k": b"v"}, ttl_s=TTL_S)
+    assert server.begun.wait(HANG_S)
+    publisher.end()
+    server.arrival.join(HANG_S)
+    assert server.values == {}
 
 
 def test_the_end_does_not_wait_for_a_server_that_is_away() -> None:
