@@ -5,7 +5,6 @@ Several members are asked in turn, the one that answered last first; each gets i
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -71,11 +70,8 @@ class EtcdServer(MetadataServer):
         return await self._with_a_member(delete)
 
     async def _close(self) -> None:
-        client, lease = self._client, self._lease
+        # The lease stays: what was put is there for its TTL, whoever goes on renewing it.
         self._lease = 0
-        if client is not None and lease:
-            with contextlib.suppress(aetcd.ClientError):  # then it ends by itself
-                await client.revoke_lease(lease)
         await self._leave_member()
 
     async def _keep_lease(self, client: aetcd.Client) -> bool:
