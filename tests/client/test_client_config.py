@@ -40,7 +40,7 @@ def test_a_bad_timeout_in_the_environment_is_named(heard: str) -> None:
     [
         ("m", {}, "master_server_addr: 'm' has no port"),
         ("0.0.0.0:1", {}, r"master_server_addr 0\.0\.0\.0:1 means every interface"),
-        ("etcd://m:1", {}, "etcd:// addresses are not supported"),
+        ("etcd://u:p@m:1", {}, "an election in etcd is read without a user"),
         ([], {}, "master_server_addr: '' has an empty entry"),
         ([1], {}, "is not a host:port or a list of them"),
         ("m:1", {"control": "carrier"}, "control: 'carrier' is unknown; choose one of auto, lane, grpc"),

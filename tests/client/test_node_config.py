@@ -91,7 +91,7 @@ def test_what_is_advertised_is_never_a_wildcard(argv: list[str], advertised: str
         (["--global_segment_size="], r"--global_segment_size: '' is not a size"),
         (["--advertise_host=0.0.0.0"], r"advertise_host '0\.0\.0\.0' means every interface"),
         (["--master_server_address=0.0.0.0:1"], r"master_server_address 0\.0\.0\.0:1 means every interface"),
-        (["--master_server_address=etcd://h:1"], r"etcd:// addresses are not supported"),
+        (["--master_server_address=etcd://u:p@h:1"], "an election in etcd is read without a user"),
         (["--master_server_address=127.0.0.1"], r"'127\.0\.0\.1' has no port"),
         (["--protocol=rdma"], r"--protocol: 'rdma' is not built yet; choose one of tcp"),
         (["--protocol=carrier"], r"--protocol: 'carrier' is unknown"),

@@ -103,7 +103,7 @@ def test_dict_as_a_keyword(fresh: Dropin, master_address: str) -> None:
         ({"local_hostname": "0.0.0.0"}, "local_hostname.*0.0.0.0"),
         ({"local_hostname": ""}, "local_hostname"),
         ({"master_server_addr": "0.0.0.0:1"}, "0.0.0.0:1"),
-        ({"master_server_addr": "etcd://127.0.0.1:2379"}, "etcd"),
+        ({"master_server_addr": "etcd://u:p@127.0.0.1:2379"}, "etcd is read without a user"),
         ({"master_server_address": "127.0.0.1:1"}, "master_server_address is given twice"),
         ({"protocol": ""}, "protocol"),
         ({"protocol": "tcpp"}, "protocol 'tcpp' is unknown"),
