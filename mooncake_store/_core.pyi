@@ -814,6 +814,20 @@ class View:
     def is_mapped(self) -> bool: ...
     @property
     def is_released(self) -> bool: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: object | None = None,
+        max_version: object | None = None,
+        dl_device: object | None = None,
+        copy: object | None = None,
+    ) -> object:
+        """A capsule of nbytes uint8, read-only; as a buffer in use until the consumer has freed it.
+
+        Raises BufferError: released, a forked child, a device or stream, or a max_version before (1, 0),
+        which cannot say that memory is read-only. copy True: bytes of its own, writable, of any version.
+        """
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
     def __enter__(self) -> View: ...
     def __exit__(self, *error: object) -> None: ...

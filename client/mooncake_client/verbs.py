@@ -244,10 +244,11 @@ def get_view(
 
     Of a node on this host whose memory is mapped (`local_nodes`); of any other, and beyond an eighth of the
     node's memory, a private copy: `view.is_mapped` tells. Use it by the buffer protocol (`memoryview`,
-    `numpy.frombuffer`, `torch.frombuffer`), and release it: with a `with` block, `release()`, or its last
-    reference. Until then its bytes stay as they are, whatever becomes of key, node or store, and the node
-    cannot use that memory again. verify: compare a mapped value with its checksum, which reads all of it;
-    copies always are, as `checksum` says. After a fork only the parent may touch what is mapped.
+    `numpy.frombuffer`, `torch.frombuffer`) or by DLPack 1.0 (`numpy.from_dlpack`), and release it: with a
+    `with` block, `release()`, or its last reference. Until then its bytes stay as they are, whatever becomes
+    of key, node or store, and the node cannot use that memory again. verify: compare a mapped value with its
+    checksum, which reads all of it; copies always are, as `checksum` says. After a fork only the parent may
+    touch what is mapped.
     """
     [answer] = yield from get_view_many(store, [key], verify=verify, timeout_ms=timeout_ms)
     if isinstance(answer, StoreError):

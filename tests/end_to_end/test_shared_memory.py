@@ -365,6 +365,67 @@ def test_buffers_in_use_keep_a_view(viewed: Store) -> None:
     processes.wait_until(lambda: references(viewed) == 0, "the last reference ended the view")
 
 
+def test_dlpack_takes_a_view_without_a_copy_and_keeps_it(viewed: Store) -> None:
+    numpy = pytest.importorskip("numpy")
+    view = viewed.get_view("k")
+    assert view.__dlpack_device__() == (1, 0)
+    array = numpy.from_dlpack(view)
+    assert (array.dtype, array.shape, array.flags.writeable) == (numpy.uint8, (view.nbytes,), False)
+    assert array.ctypes.data == numpy.frombuffer(view, numpy.uint8).ctypes.data
+    with pytest.raises(BufferError, match="1 buffers of this view are in use"):
+        view.release()
+    del view
+    assert array.tobytes() == viewed.get("k")
+    processes.wait_until(lambda: references(viewed) == 1, "the array alone holds one")
+    del array
+    processes.wait_until(lambda: references(viewed) == 0, "the last reference ended the view")
+
+
+def test_a_capsule_that_nobody_took_lets_the_view_go(viewed: Store) -> None:
+    view = viewed.get_view("k")
+    capsule = view.__dlpack__(max_version=(1, 2), dl_device=(1, 0), copy=False)
+    assert "dltensor_versioned" in repr(capsule)
+    with pytest.raises(BufferError, match="in use"):
+        view.release()
+    del capsule
+    view.release()
+    with pytest.raises(BufferError, match="the view is released"):
+        view.__dlpack__(max_version=(1, 0))
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({}, "read-only, which DLPack can say from version 1.0 on"),
+        ({"max_version": (0, 8)}, "read-only"),
+        ({"max_version": "1.0"}, "read-only"),
+        ({"max_version": (1, 0), "stream": 1}, "no stream"),
+        ({"max_version": (1, 0), "dl_device": (2, 0)}, "memory of the host"),
+    ],
+)
+def test_what_dlpack_cannot_give_is_refused(viewed: Store, asked: dict[str, object], why: str) -> None:
+    with viewed.get_view("k") as view, pytest.raises(BufferError, match=why):
+        view.__dlpack__(**asked)
+
+
+def test_a_copy_by_dlpack_is_the_callers_own(viewed: Store) -> None:
+    numpy = pytest.importorskip("numpy")
+    view = viewed.get_view("k")
+    array = numpy.from_dlpack(view, copy=True)
+    of_no_version = view.__dlpack__(copy=True)
+    assert "dltensor_versioned" not in repr(of_no_version)
+    view.release()
+    assert array.tobytes() == viewed.get("k")
+    array[0] ^= 255
+    assert array.tobytes() != viewed.get("k")
+
+
+def test_an_empty_value_is_taken_by_dlpack(viewed: Store) -> None:
+    numpy = pytest.importorskip("numpy")
+    viewed.put("empty", b"")
+    assert numpy.from_dlpack(viewed.get_view("empty")).shape == (0,)
+
+
 def test_what_is_viewed_outlives_its_key_and_all_that_is_put_after(viewed: Store) -> None:
     expected = viewed.get("k")
     view = viewed.get_view("k")
