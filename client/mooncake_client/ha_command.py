@@ -51,7 +51,7 @@ def add_ha_commands(app: "typer.Typer", show: "Show") -> None:
 
     @group.command()
     def resign(http: Annotated[str, addresses] = f"127.0.0.1:{HTTP_PORT}") -> None:
-        """Let the leader among these masters hand over to another."""
+        """Let the leader among these masters hand over to another; it obeys on its own host only."""
         for endpoint in parse_endpoints(http, field="--http", default_port=HTTP_PORT):
             try:
                 is_leader = ask(endpoint, "/health").get("role") == "leader"

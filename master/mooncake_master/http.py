@@ -6,13 +6,14 @@ machine through `door.Door`; changes nothing but, when asked to, who of several 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
 
 from mooncake_master.door import Door, HouseSession
-from mooncake_master.ha.standby_http import leader_response
+from mooncake_master.ha.role_http import add_role_routes, not_in_this_role
 from mooncake_master.metrics import MetricsPage
 from mooncake_store import _core
 from mooncake_store.errors import StoreError
@@ -22,6 +23,16 @@ KEYS_A_PAGE: Final = 4_096
 QUERY_KEYS_MAX: Final = 16_384
 DEFAULT_TENANT: Final = "default"
 TIERS: Final = {1: "dram", 2: "ssd"}
+
+
+def _is_loopback(remote: str | None) -> bool:
+    try:
+        address = ipaddress.ip_address(remote or "")
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,9 +74,7 @@ class AdminHttp:
         app.router.add_get("/metrics", self.metrics)
         app.router.add_get("/metrics/summary", self.summary)
         app.router.add_get("/health", self.health)
-        app.router.add_get("/role", self.role)
-        app.router.add_get("/ha_status", self.ha_status)
-        app.router.add_get("/leader", self.leader)
+        add_role_routes(app, self._describe)
         app.router.add_post("/api/v1/ha/resign", self.resign)
         app.router.add_get("/query_key", self.query_key)
         app.router.add_get("/batch_query_keys", self.batch_query_keys)
@@ -89,25 +98,18 @@ class AdminHttp:
             {"status": "ok" if is_ready else "deposed", **described}, status=200 if is_ready else 503
         )
 
-    async def role(self, request: web.Request) -> web.Response:
-        return web.Response(text=self._describe()["role"])
-
-    async def ha_status(self, request: web.Request) -> web.Response:
-        return web.Response(text=self._describe()["ha_state"])
-
-    async def leader(self, request: web.Request) -> web.Response:
-        return leader_response(self._describe())
-
     async def resign(self, request: web.Request) -> web.Response:
         """Hand over to another master; answered before that one reigns."""
+        if not _is_loopback(request.remote):
+            # There are no tokens yet, so nothing is changed for who is not on this host (docs/ha.md).
+            return not_in_this_role(
+                f"{request.path} is answered to this host only, not to {request.remote}: ask at 127.0.0.1, "
+                "or send the leader SIGTERM",
+                status=403,
+            )
         if self._resign is None or not self._resign():
-            return web.json_response(
-                {
-                    "success": False,
-                    "error_code": int(Status.UNAVAILABLE_IN_CURRENT_MODE),
-                    "error_message": "this master has no term to give back (is it run with --enable_ha?)",
-                },
-                status=409,
+            return not_in_this_role(
+                "this master has no term to give back (is it run with --enable_ha?)", status=409
             )
         return web.json_response({"success": True})
 
