@@ -246,7 +246,7 @@ MUTANTS = [
             Edit(
                 "master/mooncake_master/servicer.py",
                 "            sequence=request.sequence,\n            flags=REQUEST_FORCE * request.force |",
-                "            sequence=request.sequence + (id(request) & 0xFFFFFF),\n"
+                '            sequence=request.sequence + (__import__("time").monotonic_ns() & 0xFFFFFF),\n'
                 "            flags=REQUEST_FORCE * request.force |",
             ),
         ),
