@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from connectors.vllm_world import (
+    LAYER_NAMES,
     FullAttentionSpec,
     KVConnectorRole,
     SlidingWindowSpec,
@@ -32,10 +34,18 @@ TOKENS = list(range(100, 118))
 class Engine:
     """A scheduler's and a worker's connector, and the steps between them."""
 
-    def __init__(self, module: Any, pool: BlockPool, role: str, seed: int | None, **config: Any) -> None:
+    def __init__(
+        self,
+        module: Any,
+        pool: BlockPool,
+        role: str,
+        seed: int | None,
+        layers: Sequence[str] = LAYER_NAMES,
+        **config: Any,
+    ) -> None:
         def connector(role_of: KVConnectorRole) -> Any:
             return module.MooncakeStoreConnector(
-                vllm_config(role, **config), role_of, cache_config(), pool=pool
+                vllm_config(role, **config), role_of, cache_config(layers=layers), pool=pool
             )
 
         self.scheduler, self.worker = connector(KVConnectorRole.SCHEDULER), connector(KVConnectorRole.WORKER)
@@ -151,6 +161,7 @@ def test_a_lost_block_is_told_and_not_promised_again(engine: Any, store: Store) 
         {"config": '{"rope": 2}'},
         {"tp": 2},
         {"pp": 2},
+        {"layers": [*LAYER_NAMES, "draft.0"]},
     ],
 )
 def test_only_the_same_engine_finds_a_block(engine: Any, change: dict[str, Any]) -> None:
@@ -188,6 +199,47 @@ def test_preempted_requests_are_not_told_of(engine: Any) -> None:
     one.step(preempted={"p"})
     assert one.scheduler.request_finished(asked, []) == (False, None)
     assert one.step(finished={"p"})[0] == set()
+
+
+def test_a_request_that_is_aborted_after_its_preemption_is_told_of(engine: Any) -> None:
+    """vLLM preempts between two steps where the prefix cache is reset, and waits for the request that was
+    aborted then: one that is never told of stays in its list, and the engine steps for ever.
+    """
+    one = engine(seed=3)
+    asked = request("p", TOKENS)
+    one.scheduler.update_state_after_alloc(asked, blocks_of([1, 2]), 0)
+    one.step(("p", [1, 2], 0, 8))
+    assert one.scheduler.request_finished(asked, []) == (True, None)
+    assert one.step(preempted={"p"}, finished={"p"})[0] == {"p"}
+    assert one.step()[0] == set()
+
+
+def test_a_request_that_is_aborted_while_it_loads_is_received_and_not_sent(engine: Any) -> None:
+    prefilled(engine, [5, 1, 8, 2, 3])
+    decode = engine()
+    asked = request("d", TOKENS)
+    assert decode.scheduler.get_num_new_matched_tokens(asked, 0) == (16, True)
+    decode.scheduler.update_state_after_alloc(asked, blocks_of([9, 10, 11, 12]), 16)
+    assert decode.scheduler.request_finished(asked, []) == (False, None)
+    assert decode.until("d", 1, {"d"}) == set()
+    assert decode.step()[0] == set()
+
+
+def test_engines_of_which_attention_lays_blocks_out_otherwise_share_none(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's attention for CPUs orders keys by the machine's instructions, in tensors of one shape."""
+    module = sys.modules["mooncake_client.connectors.vllm"]
+    attention = {"layer.0": SimpleNamespace(attn_backend=SimpleNamespace(get_name=lambda: "CPU_ATTN"))}
+    monkeypatch.setattr(module, "cpu_instructions", lambda: ("x86_64", True))
+    prefilled(engine, [5, 1, 8, 2, 3], attention=attention)
+    for instructions, failed in ((True, set()), (False, {9, 10, 11, 12})):
+        monkeypatch.setattr(module, "cpu_instructions", lambda has=instructions: ("x86_64", has))
+        decode = engine("kv_consumer", attention=attention)
+        asked = request("d", TOKENS)
+        assert decode.scheduler.get_num_new_matched_tokens(asked, 0) == (16, True)
+        decode.scheduler.update_state_after_alloc(asked, blocks_of([9, 10, 11, 12]), 16)
+        assert decode.until("d", 1) == failed
 
 
 def test_reset_ends_this_engines_blocks(engine: Any, store: Store) -> None:

@@ -170,6 +170,20 @@ def test_blocks_stay_while_they_may_be_read(world: World) -> None:
     assert core.tracked() == {}
 
 
+def test_the_engine_is_told_the_end_of_what_it_waits_for(world: World) -> None:
+    """vLLM waits for each load that it was promised, and for each request of which `finished` was True."""
+    core = world.core()
+    world.saved_by(core, "a")
+    core.track("b", TOKENS)
+    assert core.matched_tokens("b", 0) == 16
+    core.allocated("b", [1, 2, 3, 4], 16)
+    assert core.finished("a")
+    assert not core.finished("b")
+    plan = core.plan([])
+    assert ([load.request_id for load in plan.loads], plan.over) == (["b"], ["a"])
+    assert core.plan([]).over == []
+
+
 def test_a_preempted_request_needs_not_be_told_of(world: World) -> None:
     core = world.core()
     world.saved_by(core, "a")

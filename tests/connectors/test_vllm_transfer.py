@@ -77,11 +77,23 @@ def test_large_loads_go_in_parts(worker: Any, monkeypatch: pytest.MonkeyPatch) -
     assert [block_of(target, 4 - block) for block in range(5)] == [block_of(source, b) for b in range(5)]
 
 
-def test_the_first_missing_block_and_those_after_it_fail(worker: Any, store: Store) -> None:
-    source = caches(3)
+def test_exactly_the_missing_blocks_fail(worker: Any, store: Store) -> None:
+    source, target = caches(3), caches()
     save(worker(source), KEYS[:4], [0, 1, 2, 3])
     assert store.remove(KEYS[1] + b"/0.0")
-    assert load(worker(caches()), KEYS[:4], [10, 11, 12, 13]) == {11, 12, 13}
+    assert load(worker(target), KEYS[:4], [10, 11, 12, 13]) == {11}
+    assert block_of(target, 13) == block_of(source, 3)
+
+
+def test_parts_after_a_missing_block_are_not_loaded(
+    worker: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = caches(2), caches()
+    monkeypatch.setattr(vllm_transfer, "BATCH_BYTES_MAX", 2 * Tensors(source, BLOCKS).block_bytes)
+    save(worker(source), KEYS[:6], [0, 1, 2, 3, 4, 5])
+    assert store.remove(KEYS[2] + b"/0.0")
+    assert load(worker(target), KEYS[:6], [0, 1, 2, 3, 4, 5]) == {2, 4, 5}
+    assert not block_of(target, 5).strip(b"\0")
 
 
 def test_a_block_of_another_form_is_not_loaded(worker: Any) -> None:
@@ -89,6 +101,14 @@ def test_a_block_of_another_form_is_not_loaded(worker: Any) -> None:
     save(worker(caches(4)), KEYS[:1], [0])
     assert load(worker(caches(split=True)), KEYS[:1], [7]) == {7}
     assert load(worker(caches(dims=16)), KEYS[:1], [8], "c") == {8}
+
+
+def test_a_stage_that_begins_with_another_layer_loads_nothing(worker: Any) -> None:
+    """Engines of one model and 3 pipeline ranks, with 1+2+1 and 2+1+1 layers say, have such stages."""
+    source = caches(4)
+    save(worker(source), KEYS[:1], [0])
+    moved = dict(zip(("layer.1", "layer.2", "layer.3"), caches().values(), strict=True))
+    assert load(worker(moved), KEYS[:1], [7]) == {7}
 
 
 def test_ranks_do_not_meet(worker: Any) -> None:
@@ -100,7 +120,7 @@ def test_ranks_do_not_meet(worker: Any) -> None:
 def test_blocks_follow_the_block_before(worker: Any, pool: BlockPool, monkeypatch: Any) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(
-        pool, "save", lambda keys, memory, parents: seen.append(parents) or [True] * len(keys)
+        pool, "save", lambda keys, memory, parents, **_: seen.append(parents) or [True] * len(keys)
     )
     one = worker(caches(1))
     one.save(Plan(saves=[Save("a", KEYS[1:3], [0, 1], KEYS[0])]))
@@ -117,7 +137,7 @@ def test_a_store_that_is_gone_fails_loads_and_ends_saves(worker: Any, store: Sto
 
 def test_whatever_goes_wrong_the_request_is_received(worker: Any, pool: BlockPool, monkeypatch: Any) -> None:
     one = worker(caches(7))
-    monkeypatch.setattr(pool, "load", lambda *_: 1 / 0)
+    monkeypatch.setattr(pool, "load", lambda *_, **__: 1 / 0)
     assert load(one, KEYS[:2], [3, 4]) == {3, 4}
     assert load(one, KEYS[:1], [BLOCKS], "c") == {BLOCKS}
 
@@ -127,8 +147,24 @@ def test_a_load_that_waited_too_long_fails_without_asking(
 ) -> None:
     times = iter([0.0])
     one = worker(caches(8), clock=lambda: next(times, 100.0))
-    monkeypatch.setattr(pool, "load", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(pool, "load", lambda *_, **__: pytest.fail("it was asked"))
     assert load(one, KEYS[:2], [3, 4]) == {3, 4}
+
+
+def test_a_load_has_what_its_wait_left_of_its_deadline(
+    worker: Any, pool: BlockPool, monkeypatch: Any
+) -> None:
+    times = iter([0.0])
+    one = worker(caches(8), clock=lambda: next(times, 9.5))
+    asked: list[int] = []
+    for verb in ("load", "save"):
+        monkeypatch.setattr(
+            pool, verb, lambda keys, *_, within_ms: asked.append(within_ms) or [0] * len(keys)
+        )
+    assert load(one, KEYS[:1], [3]) == {3}
+    times = iter([0.0])
+    save(one, KEYS[:1], [3])
+    assert asked == [500, 500]
 
 
 def test_preempted_blocks_are_read_by_nobody_afterwards(
@@ -136,7 +172,7 @@ def test_preempted_blocks_are_read_by_nobody_afterwards(
 ) -> None:
     begun, go, order = threading.Event(), threading.Event(), []
 
-    def slow(keys: list[bytes], memory: Any, parents: Any) -> list[bool]:
+    def slow(keys: list[bytes], memory: Any, parents: Any, **_: Any) -> list[bool]:
         begun.set()
         assert go.wait(HANG_S)
         order.append("saved")
@@ -149,13 +185,14 @@ def test_preempted_blocks_are_read_by_nobody_afterwards(
     threading.Timer(0.01, go.set).start()
     one.preempted(["a", "unknown"])
     assert order == ["saved"]  # the second one never began
-    assert one.poll({"a"}).sent == set()
+    assert one.poll(()).sent == set()
+    assert one.poll({"a"}).sent == {"a"}  # it was aborted, and the engine waits
 
 
 def test_saves_beyond_the_bound_are_dropped(worker: Any, pool: BlockPool, monkeypatch: Any) -> None:
     go = threading.Event()
     monkeypatch.setattr(vllm_transfer, "SAVES_WAITING_MAX", 1)
-    monkeypatch.setattr(pool, "save", lambda keys, *_: [go.wait(HANG_S)] * len(keys))
+    monkeypatch.setattr(pool, "save", lambda keys, *_, **__: [go.wait(HANG_S)] * len(keys))
     one = worker(caches(9))
     for name in "ab":
         one.save(Plan(saves=[Save(name, KEYS[:3], [0, 1, 2], None)]))

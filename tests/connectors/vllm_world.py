@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from connectors.stand_ins import ENGINES
 
 LAYERS, BLOCKS, BLOCK_TOKENS = 3, 16, 4
+LAYER_NAMES = tuple(f"layer.{number}" for number in range(LAYERS))
 
 
 class KvTensor:
@@ -37,7 +39,7 @@ def caches(seed: int | None = None, *, split: bool = False, dims: int = 8) -> di
     memory = np.zeros(shape, np.uint16)
     if seed is not None:
         memory[:] = np.random.default_rng(seed).integers(1, 2**16, shape, np.uint16)
-    return {f"layer.{number}": KvTensor(memory[number]) for number in range(LAYERS)}
+    return {name: KvTensor(layer) for name, layer in zip(LAYER_NAMES, memory, strict=True)}
 
 
 def block_of(tensors: dict[str, KvTensor], block: int, *, split: bool = False) -> bytes:
@@ -56,7 +58,7 @@ class KVConnectorRole(enum.Enum):
 
 class KVConnectorBase_V1:
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
-        self._kv_cache_config = kv_cache_config
+        self._vllm_config, self._kv_cache_config = vllm_config, kv_cache_config
         self._metadata: Any = None
 
     def bind_connector_metadata(self, metadata: Any) -> None:
@@ -87,6 +89,7 @@ def vllm_config(role: str = "kv_both", **changes: Any) -> Any:
         "pp": 1,
         "rank": 0,
         "extra": {},
+        "attention": {},
         **changes,
     }
     of = SimpleNamespace
@@ -108,11 +111,15 @@ def vllm_config(role: str = "kv_both", **changes: Any) -> Any:
             is_kv_producer=role != "kv_consumer",
             is_kv_consumer=role != "kv_producer",
         ),
+        compilation_config=of(static_forward_context=fields["attention"]),
     )
 
 
-def cache_config(*kinds: Any) -> Any:
-    groups = [SimpleNamespace(kv_cache_spec=kind()) for kind in kinds or (FullAttentionSpec,)]
+def cache_config(*kinds: Any, layers: Sequence[str] = LAYER_NAMES) -> Any:
+    groups = [
+        SimpleNamespace(kv_cache_spec=kind(), layer_names=list(layers))
+        for kind in kinds or (FullAttentionSpec,)
+    ]
     return SimpleNamespace(kv_cache_groups=groups, num_blocks=BLOCKS)
 
 

@@ -128,11 +128,17 @@ class BlockPool:
         self._count(looked_up_blocks=len(keys), present_blocks=sum(found))
         return found
 
-    def load(self, keys: Sequence[bytes], memory: _core.PackedMemory) -> list[int]:
-        """Read each block into its memory: bytes read, or -1, and then that memory's content is undefined."""
+    def load(
+        self, keys: Sequence[bytes], memory: _core.PackedMemory, *, within_ms: int | None = None
+    ) -> list[int]:
+        """Read each block into its memory: bytes read, or -1, and then that memory's content is undefined.
+
+        within_ms: where the caller has less time than load_timeout_ms.
+        """
 
         def read() -> list[int]:
-            statuses, lengths = self._client.get_into_many(keys, memory, timeout_ms=self._load_ms)
+            timeout_ms = _shorter(self._load_ms, within_ms)
+            statuses, lengths = self._client.get_into_many(keys, memory, timeout_ms=timeout_ms)
             for index, status in enumerate(statuses):
                 answers[index] = lengths[index] if status == 0 else -1
             return statuses
@@ -150,17 +156,21 @@ class BlockPool:
         keys: Sequence[bytes],
         memory: _core.PackedMemory,
         parents: Sequence[bytes | None] | None = None,
+        *,
+        within_ms: int | None = None,
     ) -> list[bool]:
         """Store each block: whether it is there now, also when it was before.
 
         parents: the key of the block before each, so that a prefix is evicted from its end.
+        within_ms: where the caller has less time than save_timeout_ms.
         """
         digests = None
         if parents is not None:
             digests = [0 if one is None else _core.key_digest(self._tenant, one) for one in parents]
 
         def write() -> list[int]:
-            return self._client.put_many(keys, memory, parents=digests, timeout_ms=self._save_ms)
+            timeout_ms = _shorter(self._save_ms, within_ms)
+            return self._client.put_many(keys, memory, parents=digests, timeout_ms=timeout_ms)
 
         statuses = self._asked("save", keys, write, fine=(Status.OBJECT_ALREADY_EXISTS,))
         saved = [status in (0, Status.OBJECT_ALREADY_EXISTS) for status in statuses]
@@ -250,6 +260,10 @@ def memory_of(tensors: Sequence[Any]) -> _core.PackedMemory:
         addresses.append(tensor.data_ptr())
         sizes.append(tensor.nbytes)
     return _core.PackedMemory.of_addresses(addresses, sizes)
+
+
+def _shorter(timeout_ms: int, within_ms: int | None) -> int:
+    return timeout_ms if within_ms is None else min(timeout_ms, max(1, within_ms))
 
 
 def _milliseconds(name: str, value: Any) -> int:

@@ -7,7 +7,8 @@ The seam alone: what vLLM calls, and its configuration, in the words of `vllm_pl
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import platform
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -116,7 +117,7 @@ class MooncakeStoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[m
             self._worker = WorkerCore(
                 self._pool,
                 tp_rank=parallel.rank % tp,
-                pp_rank=parallel.rank // tp,
+                pp_rank=parallel.rank // tp % parallel.pipeline_parallel_size,
                 load_timeout_ms=int(extra.get("load_timeout_ms", TRANSFER_TIMEOUT_MS)),
                 save_timeout_ms=int(extra.get("save_timeout_ms", TRANSFER_TIMEOUT_MS)),
                 load_threads=load_threads,
@@ -181,7 +182,8 @@ class MooncakeStoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[m
     # ---- worker
 
     def register_kv_caches(self, kv_caches: Mapping[str, Any]) -> None:
-        self._of_worker().register(kv_caches, self._kv_cache_config.num_blocks)
+        kernels = attention_kernels(self._vllm_config, list(kv_caches))
+        self._of_worker().register(kv_caches, self._kv_cache_config.num_blocks, kernels)
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
         self._of_worker().preempted(kv_connector_metadata.plan.preempted)
@@ -200,7 +202,8 @@ class MooncakeStoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[m
         self._of_worker().save(self._get_connector_metadata().plan)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        ended = self._of_worker().poll(finished_req_ids)
+        # Not of finished_req_ids: those that vLLM does not wait for are among them.
+        ended = self._of_worker().poll(self._get_connector_metadata().plan.over)
         self._failed_blocks = ended.failed_blocks
         return ended.sent or None, ended.received or None
 
@@ -270,9 +273,32 @@ def engine_identity(vllm_config: Any, kv_cache_config: Any, model_name: str) -> 
         block_tokens=cache.block_size,
         page_bytes=spec.page_size_bytes,
         kind=type(spec).__name__,
+        layers=list(group.layer_names),  # a draft model's are among them
         tp=parallel.tensor_parallel_size,
         pp=parallel.pipeline_parallel_size,
     )
+
+
+def attention_kernels(vllm_config: Any, layers: Sequence[str]) -> str:
+    """What decides how attention lays numbers into a block, beside its tensor's shape, order and type.
+
+    A backend for CPUs chooses by the machine's instructions (with AMX it packs keys by pairs).
+    """
+    known = vllm_config.compilation_config.static_forward_context
+    backends = {
+        backend.get_name()
+        for backend in (getattr(known.get(layer), "attn_backend", None) for layer in layers)
+        if backend is not None
+    }
+    machine = cpu_instructions() if any(name.startswith("CPU") for name in backends) else ()
+    return repr((sorted(backends), machine))
+
+
+def cpu_instructions() -> tuple[object, ...]:
+    import torch
+
+    asked = ("_is_amx_tile_supported", "_is_avx512_supported", "_is_avx2_supported")
+    return platform.machine(), *(getattr(torch.cpu, name, bool)() for name in asked)
 
 
 def scheduled_of(scheduler_output: Any) -> Iterable[Scheduled]:

@@ -58,11 +58,17 @@ class Save:
 
 @dataclass
 class Plan:
-    """Of one step. preempted: requests whose blocks are others' from this step on."""
+    """Of one step.
+
+    preempted: requests whose blocks are others' from this step on.
+    over: requests that have ended and whose blocks the engine keeps until every worker says `sent`. These and
+        no others: the engine ends itself over a request that it does not wait for.
+    """
 
     loads: list[Load] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)
+    over: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -115,6 +121,7 @@ class SchedulerCore:
         self._clock = clock
         self._requests: dict[str, _Request] = {}
         self._new_loads: dict[str, Load] = {}
+        self._over: list[str] = []
 
     def track(self, request_id: str, tokens: Sequence[int], *, salt: str = "", lora: str = "") -> None:
         """Know a request by its prompt, once; salt and lora separate who must not share."""
@@ -172,8 +179,9 @@ class SchedulerCore:
 
     def plan(self, scheduled: Iterable[Scheduled], preempted: Iterable[str] = ()) -> Plan:
         """What the workers do with this step."""
-        plan = Plan(loads=list(self._new_loads.values()), preempted=list(preempted))
+        plan = Plan(list(self._new_loads.values()), preempted=list(preempted), over=self._over)
         self._new_loads.clear()
+        self._over = []
         for request_id in plan.preempted:
             if request_id in self._requests:
                 self._requests[request_id].has_saves = False
@@ -221,10 +229,15 @@ class SchedulerCore:
                 self._requests[request_id].loading = {}
 
     def finished(self, request_id: str) -> bool:
-        """The request is over. True: workers may still read its blocks; they say when they do no more."""
+        """The request is over. True: workers may still read its blocks; they say when they do no more.
+
+        A load that it waits for goes on, for the engine waits for its end.
+        """
         request = self._requests.pop(request_id, None)
-        self._new_loads.pop(request_id, None)
-        return request is not None and request.has_saves
+        if request is None or not request.has_saves:
+            return False
+        self._over.append(request_id)
+        return True
 
     def tracked(self) -> Mapping[str, int]:
         """Requests that are known, and how many of their blocks are stored or planned to be."""

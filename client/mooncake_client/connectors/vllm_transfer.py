@@ -39,8 +39,12 @@ LOAD_THREADS: Final = 2
 class Tensors:
     """Where the blocks of all KV tensors lie. The tensors stay where they are as long as this lives."""
 
-    def __init__(self, caches: Mapping[str, Any], block_count: int) -> None:
-        """caches: by layer, each on the host, with an axis of `block_count` blocks; else InvalidArgument."""
+    def __init__(self, caches: Mapping[str, Any], block_count: int, kernels: str = "") -> None:
+        """caches: by layer, each on the host, with an axis of `block_count` blocks; else InvalidArgument.
+
+        kernels: what else decides how numbers lie in a block. Attention for AMX, say, keeps keys in another
+            order than that for AVX-512, in tensors of one shape.
+        """
         self._caches = dict(caches)
         self.block_count = block_count
         self._places: list[
@@ -55,19 +59,22 @@ class Tensors:
                     "Use vLLM's own connector over mooncake-store-compat"
                 )
             self._places += _places(name, tensor, block_count)
-            forms.append((tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype)))
+            forms.append((name, tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype)))
         if not self._places:
             raise InvalidArgument("vLLM registered no KV cache")
         self.block_bytes = HEADER_BYTES + sum(size for _, _, size in self._places)
-        # Shape but for the number of blocks, which engines choose by their memory.
-        shapes = [(tuple(0 if n == block_count else n for n in shape), dtype) for shape, _, dtype in forms]
+        # Shape but for the number of blocks, which engines choose by their memory. The names of layers tell
+        # apart stages of a pipeline of one size that begin with another layer.
+        shapes = [
+            (name, tuple(0 if n == block_count else n for n in shape), dtype)
+            for name, shape, _, dtype in forms
+        ]
         order = [
             tuple(int(np.argsort(stride, kind="stable")[i]) for i in range(len(stride)))
-            for _, stride, _ in forms
+            for _, _, stride, _ in forms
         ]
-        self.form = blake2b(
-            repr((shapes, order, [size for _, _, size in self._places])).encode(), digest_size=HEADER_BYTES
-        ).digest()
+        sizes = [size for _, _, size in self._places]
+        self.form = blake2b(repr((shapes, order, sizes, kernels)).encode(), digest_size=HEADER_BYTES).digest()
 
     def memory(self, blocks: Sequence[int], headers: Any) -> _core.PackedMemory:
         """The blocks' pieces. headers: a uint8 array of (blocks, HEADER_BYTES), kept alive by the caller."""
@@ -137,12 +144,12 @@ class WorkerCore:
         self._lock = threading.Lock()
         self._ended = Ended()
         self._saves: dict[str, set[Future[None]]] = {}
-        self._finished: set[str] = set()
+        self._over: set[str] = set()
         self._dropped = 0
 
-    def register(self, caches: Mapping[str, Any], block_count: int) -> None:
-        """The KV tensors, once, before any work."""
-        self._tensors = Tensors(caches, block_count)
+    def register(self, caches: Mapping[str, Any], block_count: int, kernels: str = "") -> None:
+        """The KV tensors, once, before any work. kernels: see `Tensors`."""
+        self._tensors = Tensors(caches, block_count, kernels)
 
     # ---- work
 
@@ -154,10 +161,10 @@ class WorkerCore:
     def save(self, plan: Plan) -> None:
         """Begin the plan's saves. Their blocks must stay as they are until the request is `sent`."""
         for save in plan.saves:
-            waiting = self._saves.setdefault(save.request_id, set())
             if sum(map(len, self._saves.values())) >= SAVES_WAITING_MAX:
-                self._dropped += len(save.keys)
+                self._drop(len(save.keys))
                 continue
+            waiting = self._saves.setdefault(save.request_id, set())
             waiting.add(self._savers.submit(self._save, save, self._clock() + self._save_s))
 
     def preempted(self, request_ids: Iterable[str]) -> None:
@@ -167,17 +174,19 @@ class WorkerCore:
             future.cancel()
         wait(futures)
 
-    def poll(self, finished: Iterable[str]) -> Ended:
-        """What ended. finished: requests that are over; those with saves are `sent` when these have ended."""
-        self._finished.update(one for one in finished if one in self._saves)
+    def poll(self, over: Iterable[str]) -> Ended:
+        """What ended. over: those of the step's plan; each is `sent` once, when its saves have ended."""
+        self._over.update(over)
         with self._lock:
             ended, self._ended = self._ended, Ended()
         for request_id in list(self._saves):
-            left = self._saves[request_id] = {one for one in self._saves[request_id] if not one.done()}
-            if not left and request_id in self._finished:
+            left = {one for one in self._saves[request_id] if not one.done()}
+            if left:
+                self._saves[request_id] = left
+            else:
                 del self._saves[request_id]
-                self._finished.discard(request_id)
-                ended.sent.add(request_id)
+        ended.sent = self._over - self._saves.keys()
+        self._over -= ended.sent
         return ended
 
     def counts(self) -> dict[str, int]:
@@ -191,34 +200,35 @@ class WorkerCore:
     # ---- on the threads
 
     def _load(self, load: Load, deadline: float) -> None:
-        good = 0
+        failed = set(load.blocks)
         try:
-            good = self._load_blocks(load, deadline)
+            self._load_blocks(load, deadline, failed)
         except Exception as error:  # the request must be told of, whatever happened
             log.error("load of %d blocks: %r", len(load.keys), error)
         finally:
             with self._lock:
                 self._ended.received.add(load.request_id)
-                self._ended.failed_blocks.update(load.blocks[good:])
+                self._ended.failed_blocks.update(failed)
 
-    def _load_blocks(self, load: Load, deadline: float) -> int:
-        """How many were loaded before the first that was not; those after it are of no use."""
+    def _load_blocks(self, load: Load, deadline: float, failed: set[int]) -> None:
+        """Takes out of `failed` what was loaded; after a part with a failure no other one is of use."""
         tensors = self._registered()
-        good = 0
         for part in self._parts(len(load.keys)):
-            if self._clock() >= deadline:
-                log.warning("load: %d of %d blocks were late", len(load.keys) - good, len(load.keys))
-                return good
+            left_s = deadline - self._clock()
+            if left_s <= 0:
+                log.warning("load: %d of %d blocks were late", len(failed), len(load.keys))
+                return
             headers = np.zeros((part.stop - part.start, HEADER_BYTES), np.uint8)
             lengths = self._pool.load(
                 [rank_key(key, *self._rank) for key in load.keys[part]],
                 tensors.memory(load.blocks[part], headers),
+                within_ms=int(left_s * 1000),
             )
-            for length, header in zip(lengths, headers, strict=True):
-                if length != tensors.block_bytes or header.tobytes() != tensors.form:
-                    return good
-                good += 1
-        return good
+            for block, length, header in zip(load.blocks[part], lengths, headers, strict=True):
+                if length == tensors.block_bytes and header.tobytes() == tensors.form:
+                    failed.discard(block)
+            if not failed.isdisjoint(load.blocks[part]):
+                return
 
     def _save(self, save: Save, deadline: float) -> None:
         try:
@@ -232,14 +242,24 @@ class WorkerCore:
         before = None if save.before is None else rank_key(save.before, *self._rank)
         parents = [before, *keys[:-1]]
         for part in self._parts(len(keys)):
-            if self._clock() >= deadline:
-                self._dropped += len(keys) - part.start
+            left_s = deadline - self._clock()
+            if left_s <= 0:
+                self._drop(len(keys) - part.start)
                 return
             count = part.stop - part.start
             headers = np.frombuffer(bytearray(tensors.form * count), np.uint8).reshape(count, HEADER_BYTES)
-            saved = self._pool.save(keys[part], tensors.memory(save.blocks[part], headers), parents[part])
+            saved = self._pool.save(
+                keys[part],
+                tensors.memory(save.blocks[part], headers),
+                parents[part],
+                within_ms=int(left_s * 1000),
+            )
             if not all(saved):  # those after it would not be found
                 return
+
+    def _drop(self, count: int) -> None:
+        with self._lock:
+            self._dropped += count
 
     def _registered(self) -> Tensors:
         if self._tensors is None:
