@@ -107,6 +107,12 @@ class History:
         """In the order of their ends, so that each is evidence for those that began later."""
         wrong: list[Wrong] = []
         for event in sorted(reads, key=lambda event: event.end_ns):
+            if event.kind == ledger.HELD:  # no call, and no evidence: the value may have ended since
+                self.counts[f"views held, {event.text}"] += 1
+                continue
+            if event.kind == ledger.COUNTED:
+                self.counts[event.key] += event.value
+                continue
             self._note_duration(event)
             if event.kind == ledger.WRONG:
                 wrong.append(Wrong("bytes", event.key, event.text))
@@ -116,6 +122,8 @@ class History:
                     wrong.append(found)
             elif event.kind == ledger.READ:
                 self.counts["hits" if event.value else "misses"] += 1
+                if event.value and event.text:
+                    self.counts[f"hits by a view, {event.text}"] += 1
                 if event.value and (found := self._check_value(event)):
                     wrong.append(found)
         return wrong

@@ -13,6 +13,10 @@ from pathlib import Path
 
 PUT_BEGINS, PUT_ENDS, REMOVE_BEGINS, REMOVE_ENDS = "p", "P", "x", "X"
 READ, WRONG, PRESENT, FAILED = "r", "w", "e", "f"
+HELD, COUNTED = "h", "c"
+
+MAPPED, COPIED = "mapped", "copied"
+"""Text of a read by a view, and of a view that was held: memory of a node's, or a copy."""
 
 ERROR = "error"
 """The outcome of an operation that raised: it may have happened, or may happen yet."""
@@ -22,7 +26,9 @@ ERROR = "error"
 class Event:
     """kind: of the above. value: version of a put or a read (0: a miss), number of a remove, 1 if present.
 
-    begin_ns and end_ns are equal where the event is one moment. text: outcome, or what was wrong.
+    A view held has the version that it showed from begin to end; something counted its name as key and the
+    increase as value. begin_ns and end_ns are equal where the event is one moment. text: outcome, or what was
+    wrong.
     """
 
     kind: str

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from soak import ledger
 from soak.cast import SETTLE_S, Master, Node, Role, Worker
 from soak.history import History
-from soak.ledger import Ledger, LedgerReader
+from soak.ledger import Event, Ledger, LedgerReader
 from soak.plan import KILL, STOP, Fault, draw_round
 from soak.worker import Recorder, keys_of, read_event
 
@@ -305,12 +305,24 @@ class Stage:
         gone = {source for source, _ in self._died}
         self._sources = [(source, reader) for source, reader in self._sources if source not in gone]
         self._died = []
+        self._count_views(event for _, events in batches for event in events if event.kind == ledger.HELD)
         for found in self.history.check(event for _, events in batches for event in events):
             story = f"{what}: {found.key}: {found.kind}: {found.story}\n{self.history.story(found.key)}"
             self.findings.wrong.append(story)
             self._tell(story)
         if self.history.slowest_ns[0] > CALL_HANG_S * 1e9 + self.scale.stop_max_s * 1e9:
             self.findings.stuck.append(f"{what}: a {self.history.slowest_ns[1]} took too long")
+
+    def _count_views(self, held: Iterable[Event]) -> None:
+        kills = [
+            stroke.struck_ns
+            for stroke in self._strokes
+            if stroke.role_kind == "node" and stroke.fault.kind == KILL
+        ]
+        self.findings.amid_calls["mapped views held while a node was killed"] += sum(
+            event.text == ledger.MAPPED and any(event.begin_ns < at < event.end_ns for at in kills)
+            for event in held
+        )
 
     def _poll_sessions(self) -> None:
         """Sessions that ended unheard since this master began, against those that were killed or stopped."""

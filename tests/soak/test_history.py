@@ -127,3 +127,16 @@ def test_a_line_that_was_cut_by_a_kill_is_no_event(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"p\t1\t1")
     assert follower.new_events() == []
+
+
+def test_a_view_that_was_held_is_judged_by_its_bytes_alone() -> None:
+    """It began before the value ended, so it may outlive it; what a later read shows is judged as ever."""
+    history = History()
+    history.add_changes("w", put(1, 10, 20) + put(2, 30, 40))
+    held = Event(ledger.HELD, 25, 90, 1, KEY, ledger.MAPPED)
+    seen = Event(ledger.READ, 41, 42, 2, KEY, ledger.MAPPED)
+    assert history.check([held, seen]) == []
+    assert history.counts["views held, mapped"] == 1
+    assert history.counts["hits by a view, mapped"] == 1
+    assert [wrong.kind for wrong in history.check([read(1, 41, 50)])] == ["old"]
+    assert history.slowest_ns[0] < 65  # holding is no call

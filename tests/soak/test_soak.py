@@ -6,6 +6,7 @@ Real time and processes, because that is what it is about; docs/testing.md tells
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,6 @@ def test_a_short_soak_finds_nothing_wrong() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rounds " in done.stdout
+    told = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines() if "  " in line)
+    for name in ("location hits", "hits by a view, mapped", "hits by a view, copied", "views held, mapped"):
+        assert int(told.get(name, 0)) > 0, f"nothing of {name!r}:\n{done.stdout}"
